@@ -1,0 +1,64 @@
+/* Thin layer over libmicrohttpd: requests in, answers out, suspended requests, clients that left.
+ *
+ * A handler gets a whole request (body read, limits applied) on one of the server's threads and answers now or
+ * later, from any thread, exactly once, with http_respond(). A request that was not answered inside the handler is
+ * suspended meanwhile. Transport rules: spec/broker-api.md 1.1, decisions.md 25, docs/architecture.md HTTP. */
+#ifndef HTTP_HTTP_H
+#define HTTP_HTTP_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdatomic.h>
+
+struct http_server;
+struct http_request;
+
+enum http_method { HTTP_GET, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_HEAD, HTTP_OTHER };
+
+typedef void (*http_handler_fn)(void *ctx, struct http_request *r);
+/* Before the body is read, with its announced length (UINT64_MAX: unknown): true to go on; false after it called
+ * http_respond() (which closes the connection). */
+typedef bool (*http_admit_fn)(void *ctx, struct http_request *r, uint64_t length);
+
+struct http_options {
+    const char *address; /* IP; */
+    uint16_t port;       /* 0 = any free one */
+    unsigned threads;
+    size_t body_max; /* larger: 413 plain text */
+    unsigned connections_max;
+    http_handler_fn handler;
+    http_admit_fn admit; /* may be NULL */
+    void *ctx;
+};
+
+ERR_CHECK enum err http_server_start(const struct http_options *options, struct http_server **out,
+                                     struct error *error);
+uint16_t http_server_port(const struct http_server *s);
+/* Stops accepting; requests in flight finish. */
+void http_server_quiesce(struct http_server *s);
+/* Number of requests received and not answered yet. */
+size_t http_server_inflight(const struct http_server *s);
+void http_server_stop(struct http_server *s); /* all requests must have been answered; frees */
+
+enum http_method http_request_method(const struct http_request *r);
+struct span http_request_path(const struct http_request *r);  /* raw, without the query */
+struct span http_request_query(const struct http_request *r); /* raw, without '?' */
+struct span http_request_header(const struct http_request *r, const char *name); /* empty when absent */
+struct span http_request_body(const struct http_request *r);  /* valid until it was answered */
+bool http_request_client_gone(const struct http_request *r);
+/* Per-request slot of the application. */
+void http_request_set_ctx(struct http_request *r, void *ctx);
+void *http_request_ctx(const struct http_request *r);
+
+struct http_answer {
+    unsigned status;
+    const char *content_type; /* NULL: application/json */
+    int retry_after;          /* seconds, 0 = none */
+    const char *extra_name, *extra_value; /* one more header, may be NULL */
+};
+
+/* Takes the body's memory (body may be NULL or empty). Any thread, once per request; `r` is invalid after. */
+void http_respond(struct http_request *r, const struct http_answer *answer, struct buf *body);
+
+#endif

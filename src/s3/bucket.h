@@ -1,0 +1,113 @@
+/* A bucket: the S3 client's operations (spec/objects.md 10) behind an interface. file_bucket.c is a bucket in
+ * a local folder (decisions.md 3, docs/architecture.md); the S3 client and the simulator's model implement the
+ * same calls.
+ *
+ * Requests are asynchronous: submit returns at once, `done` is called once, later, on any thread. Inside, a
+ * request is attempted up to 6 times with full jitter (objects.md 10 Retries); `attempt` is told of each. */
+#ifndef S3_BUCKET_H
+#define S3_BUCKET_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "io/clock.h"
+#include "io/executor.h"
+
+#include <stdatomic.h>
+
+enum bucket_op { BUCKET_HEAD, BUCKET_PUT, BUCKET_GET, BUCKET_LIST };
+
+/* Labels of queen_s3_s3_requests_total{op}; multipart ones come with the S3 client. */
+const char *bucket_op_label(enum bucket_op op); /* head put get list */
+
+enum bucket_outcome {
+    BUCKET_OK,
+    BUCKET_ABSENT,    /* GET, HEAD: 404 */
+    BUCKET_RETRIABLE, /* transport, unreadable answer, integrity, 408, 429, >= 500; a full or read-only folder */
+    BUCKET_TERMINAL,  /* every other status */
+    BUCKET_CANCELLED, /* bucket_cancel() while it waited */
+};
+
+/* A body to upload: bytes in memory, or (large objects) an unlinked file read with pread. */
+struct bucket_body {
+    struct span bytes; /* borrowed until done */
+    int fd;            /* >= 0: the file instead of bytes; borrowed until done */
+    uint64_t size;
+};
+
+struct bucket_request;
+typedef void (*bucket_done_fn)(struct bucket_request *r);
+/* After each attempt: code is the HTTP status (200 for a success on file://) or 0 for no answer; error is the
+ * text of objects.md 10 ("transport: ..", "status 503: ..") or empty. Any thread. */
+typedef void (*bucket_attempt_fn)(struct bucket_request *r, unsigned code, struct span error);
+
+struct bucket_request {
+    enum bucket_op op;
+    struct span key; /* borrowed until done. HEAD: the prefix with '/'; LIST: the prefix of the keys */
+    struct span start_after; /* LIST; may be empty */
+    const char *content_type; /* PUT */
+    struct bucket_body body;  /* PUT */
+    size_t get_max;           /* GET: larger bodies are BUCKET_TERMINAL */
+    bucket_done_fn done;
+    bucket_attempt_fn attempt; /* may be NULL */
+    void *ctx;
+    /* Filled before done: */
+    enum bucket_outcome outcome;
+    unsigned code;
+    int64_t retry_after_us; /* -1 = none */
+    char error[ERROR_TEXT_MAX];
+    struct buf out;    /* GET: the body. Owned by the request: bucket_request_deinit() */
+    struct span *keys; /* LIST: up to 1000 keys after start_after, sorted bytewise; pointing into out */
+    size_t n_keys;
+    bool truncated;
+    struct bucket_request *next; /* internal from here on */
+    void *internal;
+};
+
+void bucket_request_deinit(struct bucket_request *r);
+
+struct bucket;
+struct bucket_ops {
+    void (*submit)(struct bucket *b, struct bucket_request *r);
+    /* Ends waits between attempts and aborts transfers: outstanding requests finish as BUCKET_CANCELLED
+     * soon. For the end of the grace. */
+    void (*cancel)(struct bucket *b);
+    void (*close)(struct bucket *b); /* nothing outstanding */
+};
+
+struct bucket {
+    const struct bucket_ops *ops;
+};
+
+static inline void bucket_submit(struct bucket *b, struct bucket_request *r)
+{
+    b->ops->submit(b, r);
+}
+
+static inline void bucket_cancel(struct bucket *b)
+{
+    b->ops->cancel(b);
+}
+
+static inline void bucket_close(struct bucket *b)
+{
+    if (b != NULL)
+        b->ops->close(b);
+}
+
+/* file:///path: the object K of bucket B is <path>/B/K. HEAD also makes sure the bucket folder exists: it must
+ * be there (a missing one is "NoSuchBucket"-like: RETRIABLE with an error naming the folder and how to make
+ * it)... unless create is set (the demo): then it is made. Temporary names are
+ * <path>/B/.queen-tmp/<instance>-<incarnation>-<random>; only this instance's leftovers are cleaned at open.
+ * Every folder from the object up to the bucket's root is synced unless this process already did. */
+struct file_bucket_options {
+    struct span path, bucket; /* path absolute, without file:// */
+    struct span instance;     /* sanitised for a file name by percent-encoding, shortened */
+    struct executor *executor; /* blocking jobs */
+    struct clock *clock;
+    struct entropy *entropy;
+};
+
+ERR_CHECK enum err file_bucket_open(const struct file_bucket_options *options, struct bucket **out,
+                                    struct error *error);
+
+#endif
