@@ -65,6 +65,7 @@ struct wal_append {
 
 /* Appends entries of the current term as one write and syncs it: they are durable when this returns
  * ERR_OK. ERR_NO_SPACE (from write or preallocation): nothing was appended, the caller may try again.
+ * ERR_TOO_LARGE (512 MiB of entries in one write): nothing was appended.
  * Any other error: the node must stop; whether the entries survive is unknown. Blocks. */
 ERR_CHECK enum err wal_write(struct wal *w, const struct wal_append *entries, size_t n,
                              struct error *error);
@@ -72,5 +73,9 @@ ERR_CHECK enum err wal_write(struct wal *w, const struct wal_append *entries, si
 /* Entries up to `index` are in a durable checkpoint: whole segments at or below it are recycled (a few
  * are kept preallocated) or unlinked. May be called from the checkpoint thread. */
 ERR_CHECK enum err wal_release(struct wal *w, uint64_t index, struct error *error);
+
+/* Preallocates a segment ahead when none is waiting and the log is below a tenth of the filesystem, so
+ * that wal_write() need not. ERR_NO_SPACE changes nothing. Any thread, one at a time. Blocks. */
+ERR_CHECK enum err wal_prepare(struct wal *w, struct error *error);
 
 #endif
