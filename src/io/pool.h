@@ -6,6 +6,7 @@
 #include "base/err.h"
 
 #include <pthread.h>
+#include <stdint.h>
 
 typedef void (*thread_fn)(void *ctx);
 

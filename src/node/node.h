@@ -1,8 +1,9 @@
-/* The node: drives the log (WAL), applies committed entries to the state and the queue logs, checkpoints and
- * recovers. The one place that says what is durable before what; the rules are at the top of node.c.
+/* The node: drives the log (WAL), applies committed entries to the state and the queue logs,
+ * checkpoints and recovers. The one place that says what is durable before what; the rules are at
+ * the top of node.c.
  *
- * Threads (production): log writer, apply, checkpoint. In manual mode (simulator, tests) there are none: the
- * caller pumps node_pump_*(), and every completion runs inside a pump. */
+ * Threads (production): log writer, apply, checkpoint. In manual mode (simulator, tests) there are
+ * none: the caller pumps node_pump_*(), and every completion runs inside a pump. */
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
 
@@ -30,15 +31,18 @@ struct node_options {
     uint32_t batch_max_commands;
     uint64_t batch_max_bytes;
     uint64_t dirty_max_bytes; /* bound of the state's overlay; half of it starts a checkpoint */
+    unsigned log_handles_max; /* queue-log files kept open */
     double disk_high_pct, disk_low_pct;
 };
 
 void node_options_default(struct node_options *o);
 
-/* Opens, recovers and (unless manual) starts the threads. Boot refusals come as one sentence in *error. */
+/* Opens, recovers and (unless manual) starts the threads. Boot refusals come as one sentence in
+ * *error. */
 ERR_CHECK enum err node_open(const struct node_options *options, struct node **out,
                              struct error *error);
-/* Orderly stop: fails what is still queued with ERR_STOPPED, final checkpoint, closes. NULL is allowed. */
+/* Orderly stop: fails what is still queued with ERR_STOPPED, final checkpoint, closes. NULL is
+ * allowed. */
 void node_close(struct node *n);
 /* Simulator: drops everything in memory without writing anything, as a crash would. */
 void node_abandon(struct node *n);
@@ -46,7 +50,8 @@ void node_abandon(struct node *n);
 /* --- commands --- */
 
 struct node_request;
-/* Called exactly once per request, on the apply thread (or the log writer's for failures). Must not block. */
+/* Called exactly once per request, on the apply thread (or the log writer's for failures). Must not
+ * block. */
 typedef void (*node_done_fn)(struct node_request *r);
 
 /* Embedded in the caller's own request; lives until done was called. */
@@ -55,9 +60,12 @@ struct node_request {
     struct buf body; /* encoded command; owned by the request, released by the caller after done */
     node_done_fn done;
     void *ctx;
+    /* Pushes and growing KV writes of clients: refused with ERR_STORAGE_FULL while the disk gate is
+     * shut. The sink's own rows, deletes and configuration are not (decisions.md 20). */
+    bool grows_storage;
     /* Filled before done: */
-    enum err err;       /* ERR_OK: applied and durable. ERR_STORAGE_FULL, ERR_STOPPED, ERR_TOO_LARGE */
-    int64_t now;        /* the command's clock: its stamp */
+    enum err err; /* ERR_OK: applied and durable. ERR_STORAGE_FULL, ERR_STOPPED, ERR_TOO_LARGE */
+    int64_t now;  /* the command's clock: its stamp */
     union {
         struct push_result push;
         struct configure_result configure;
@@ -73,7 +81,8 @@ void node_submit(struct node *n, struct node_request *r);
 uint64_t node_queued_bytes(const struct node *n); /* submitted and not yet applied, for admission */
 /* Writes that grow storage are refused now: the gate (decisions.md 20). */
 bool node_storage_full(const struct node *n);
-/* Asks for an empty clock entry now; coalesced, at most 4 a second (else it is made as soon as allowed). */
+/* Asks for an empty clock entry now; coalesced, at most 4 a second (else it is made as soon as
+ * allowed). */
 void node_request_clock_entry(struct node *n);
 /* The clock an entry would get if it were made now. */
 int64_t node_clock_estimate(struct node *n);
@@ -82,15 +91,15 @@ int64_t node_clock_wait_us(struct node *n, int64_t us);
 
 /* --- reads of the applied state. Any thread --- */
 
-int64_t node_safe_time(const struct node *n); /* 0 before anything was applied */
+int64_t node_safe_time(const struct node *n);  /* 0 before anything was applied */
 struct state *node_read_begin(struct node *n); /* read lock */
 void node_read_end(struct node *n);
 /* Keeps the queue's log from being destroyed while it is read. NULL when the id is unknown. */
 struct qlog *node_log_ref(struct node *n, uint64_t queue_id);
 void node_log_unref(struct node *n, struct qlog *log);
 
-/* Called on the apply thread after an entry was published, once per queue it appended to, and once with
- * queue_id 0 for every entry. Up to 4 hooks; set before traffic. Must not block. */
+/* Called on the apply thread after an entry was published, once per queue it appended to, and once
+ * with queue_id 0 for every entry. Up to 4 hooks; set before traffic. Must not block. */
 typedef void (*node_hook_fn)(void *ctx, uint64_t queue_id);
 void node_add_hook(struct node *n, node_hook_fn fn, void *ctx);
 

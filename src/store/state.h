@@ -45,6 +45,11 @@ struct queue_options {
 
 struct partition;
 struct qlog;
+struct queue_grave;
+
+#define QUEUE_DEDUP_CLASS_MIN 10u
+#define QUEUE_DEDUP_CLASS_MAX 31u
+#define QUEUE_DEDUP_CLASSES (QUEUE_DEDUP_CLASS_MAX - QUEUE_DEDUP_CLASS_MIN + 1)
 
 struct queue {
     uint64_t id; /* from a counter, never reused */
@@ -57,6 +62,9 @@ struct queue {
     int64_t last_write_at;  /* stamp of the newest push; 0 = none */
     int64_t dedup_floor;    /* dedup looks back no further than this stamp: a raised window */
     uint32_t dedup_classes; /* bit per window class that rows were ever written with (broker/dedup.h) */
+    /* Class c (index c - QUEUE_DEDUP_CLASS_MIN) holds no rows of this queue with later stamps, once it is
+     * no longer the class of the current window; 0 while it is. */
+    int64_t dedup_until[QUEUE_DEDUP_CLASSES];
     bool dead;              /* deleted, kept while pinned */
     uint32_t pins;
     uint64_t log_length; /* position up to which the queue log belongs to the applied state */
@@ -66,6 +74,8 @@ struct queue {
     struct qlog *log;  /* node's; NULL until opened. Not part of the state */
     struct queue *next_dirty; /* internal from here on */
     uint8_t dirty;
+    uint64_t deleted_epoch, gone_epoch; /* freezes before the deletion and the last pin's end; 0 = not */
+    struct queue_grave *grave;          /* partitions that wait for state_reap() */
 };
 
 struct partition {
@@ -77,6 +87,7 @@ struct partition {
     uint64_t log_start;   /* first retained offset */
     int64_t last_write_at, created_at;
     struct partition *next_in_bucket, *next_dirty; /* internal */
+    uint32_t hash;
     uint8_t dirty;
 };
 
@@ -144,6 +155,8 @@ bool state_reap(struct state *s, size_t budget);
 
 /* All live queues of a tenant (all = tenant NULL), sorted by (tenant, name); array owned by the caller. */
 size_t state_queue_list(struct state *s, const struct tenant_id *tenant, struct queue ***out);
+/* Every queue, dead but pinned ones too, by id; array owned by the caller. For recovery. */
+size_t state_queue_list_all(struct state *s, struct queue ***out);
 size_t state_queue_count(const struct state *s);
 uint64_t state_partition_count(const struct state *s);
 
@@ -182,6 +195,9 @@ ERR_CHECK enum err state_iter_error(struct state_iter *it, struct error *error);
  * checkpoint (a range delete). For rows that no read would return any more (expired dedup buckets): it
  * changes nothing that can be seen. */
 void state_rows_drop(struct state *s, struct span from, struct span to);
+
+/* Where kv_sweep() goes on: local, no part of the state. Write lock. */
+struct buf *state_kv_cursor(struct state *s);
 
 /* --- checkpoint --- */
 

@@ -1,0 +1,205 @@
+/* The checkpoint: makes everything applied so far durable in the state database, so that the WAL
+ * below may go.
+ *
+ * The order is the point (storage rule 3):
+ *   1. freeze the state at an entry boundary A (apply goes on above it);
+ *   2. sync the whole filesystem: queue logs up to A are durable;
+ *   3. one synced batch: every frozen row, each queue's log length, applied = A;
+ *   4. only now: the WAL up to A is released, and logs of queues freed at or below A are unlinked
+ * (rule 7). A crash between any two leaves the state database at an older A' with everything it
+ * names durable, and the WAL from A' + 1 on. A failed sync stops the node and is never tried again
+ * (rule 5); a database that reports a full disk is tried again later, with the frozen rows merged
+ * back. */
+#include "node/internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "broker/dedup.h"
+
+#define SPACE_CHECK_EVERY_US 1000000
+#define SWEEP_ROWS 512
+#define REAP_PARTITIONS 4096
+
+static enum err write_frozen(struct node *n, struct error *error)
+{
+    TRY(disk_sync_all(n->options.disk, error));
+    struct db *db = state_db(n->state);
+    struct db_batch *batch = db->ops->batch_new(db);
+    enum err err = state_frozen_write(n->state, batch, error);
+    if (err == ERR_OK)
+        err = db->ops->batch_write(db, batch, error);
+    db->ops->batch_free(batch);
+    return err;
+}
+
+/* Takes the logs that may be destroyed now: freed at or below the durable checkpoint, no reader
+ * left. */
+static struct node_log *take_destroyable(struct node *n, uint64_t durable)
+{
+    struct node_log *list = NULL;
+    pthread_mutex_lock(&n->mutex);
+    struct node_log **at = &n->shared.doomed;
+    while (*at != NULL) {
+        struct node_log *log = *at;
+        if (log->freed > durable || log->refs > 0) {
+            at = &log->next_doomed;
+            continue;
+        }
+        *at = log->next_doomed;
+        log->next_doomed = list;
+        list = log;
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return list;
+}
+
+static enum err destroy_freed(struct node *n, uint64_t durable, struct error *error)
+{
+    struct node_log *list = take_destroyable(n, durable);
+    enum err err = ERR_OK;
+    while (list != NULL) {
+        struct node_log *next = list->next_doomed;
+        enum err one = qlog_destroy(list->log, err == ERR_OK ? error : NULL);
+        if (err == ERR_OK)
+            err = one;
+        mem_free(list);
+        list = next;
+    }
+    return err;
+}
+
+static bool freeze(struct node *n)
+{
+    state_write_lock(n->state);
+    bool changed = state_meta(n->state)->applied > atomic_load(&n->durable);
+    if (changed) {
+        atomic_store(&n->checkpoint_bytes_mark, atomic_load(&n->applied_bytes));
+        state_freeze(n->state);
+    }
+    state_write_unlock(n->state);
+    return changed;
+}
+
+enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
+{
+    *did_out = false;
+    n->last_checkpoint_mono = clock_mono_us(n->options.clock);
+    if (atomic_load(&n->stopped) || !freeze(n))
+        return ERR_OK;
+    uint64_t index = state_frozen_applied(n->state);
+    enum err err = write_frozen(n, error);
+    if (err != ERR_OK) {
+        state_frozen_failed(n->state);
+        return err;
+    }
+    state_frozen_done(n->state);
+    atomic_store(&n->durable, index);
+    atomic_fetch_add(&n->checkpoints, 1);
+    *did_out = true;
+    TRY(n->replicator->ops->release(n->replicator, index, error));
+    return destroy_freed(n, index, error);
+}
+
+/* Invisible housekeeping: rows and memory that no read can reach any more. */
+static void sweep(struct node *n)
+{
+    state_write_lock(n->state);
+    int64_t now = state_meta(n->state)->last_clock;
+    dedup_sweep(n->state, now);
+    kv_sweep(n->state, now, SWEEP_ROWS);
+    bool more = state_reap(n->state, REAP_PARTITIONS);
+    state_write_unlock(n->state);
+    while (more) {
+        state_write_lock(n->state);
+        more = state_reap(n->state, REAP_PARTITIONS);
+        state_write_unlock(n->state);
+    }
+}
+
+static void report(struct node *n, enum err err, const struct error *error)
+{
+    if (err == ERR_OK)
+        return;
+    if (err != ERR_NO_SPACE) {
+        node_fail(n, "checkpoint", error);
+        return;
+    }
+    if (!atomic_exchange(&n->storage_full, true))
+        log_msg(LOG_ERROR, "node",
+                "checkpoint: %s: writes that grow storage are refused until there is room",
+                error->text);
+}
+
+bool node_pump_checkpoint(struct node *n)
+{
+    struct error error = {0};
+    bool did = false;
+    enum err err = node_checkpoint(n, &did, &error);
+    report(n, err, &error);
+    if (did)
+        sweep(n);
+    return did;
+}
+
+bool node_pump_checkpoint_due(struct node *n)
+{
+    if (atomic_load(&n->applied) == atomic_load(&n->durable))
+        return false;
+    state_read_lock(n->state);
+    size_t dirty = state_dirty_bytes(n->state);
+    state_read_unlock(n->state);
+    uint64_t since = atomic_load(&n->applied_bytes) - atomic_load(&n->checkpoint_bytes_mark);
+    int64_t age = clock_mono_us(n->options.clock) - n->last_checkpoint_mono;
+    return dirty >= n->options.dirty_max_bytes / 2 || since >= n->options.durable_every_bytes ||
+           age >= (int64_t)n->options.durable_every_ms * 1000;
+}
+
+/* The disk gate: shut at HIGH per cent, opened again below LOW. */
+void node_check_space(struct node *n)
+{
+    int64_t now = clock_mono_us(n->options.clock);
+    if (now - n->last_space_check_mono < SPACE_CHECK_EVERY_US)
+        return;
+    n->last_space_check_mono = now;
+    struct disk_usage usage;
+    struct error error;
+    if (disk_usage(n->options.disk, &usage, &error) != ERR_OK || usage.total_bytes == 0)
+        return;
+    double used =
+        100.0 * (double)(usage.total_bytes - usage.free_bytes) / (double)usage.total_bytes;
+    bool was = atomic_load(&n->storage_full);
+    bool full = used >= n->options.disk_high_pct || (was && used >= n->options.disk_low_pct);
+    atomic_store(&n->storage_full, full);
+    if (full != was)
+        log_msg(full ? LOG_ERROR : LOG_INFO, "node",
+                full ? "disk gate shut at %.1f %% used: writes that grow storage are refused"
+                     : "disk gate open again at %.1f %% used",
+                used);
+    if (!full) {
+        pthread_mutex_lock(&n->mutex);
+        pthread_cond_broadcast(&n->space_wake);
+        pthread_mutex_unlock(&n->mutex);
+    }
+}
+
+void node_checkpoint_thread(void *ctx)
+{
+    struct node *n = ctx;
+    int64_t period_us = (int64_t)n->options.durable_every_ms * 1000;
+    if (period_us > SPACE_CHECK_EVERY_US)
+        period_us = SPACE_CHECK_EVERY_US;
+    pthread_mutex_lock(&n->mutex);
+    while (!n->shared.apply_done) {
+        (void)cond_wait_us(&n->checkpoint_wake, &n->mutex, period_us);
+        pthread_mutex_unlock(&n->mutex);
+        node_check_space(n);
+        if (node_pump_checkpoint_due(n)) {
+            (void)node_pump_checkpoint(n); /* whether it did anything does not matter here */
+            pthread_mutex_lock(&n->mutex);
+            pthread_cond_broadcast(&n->space_wake);
+            pthread_mutex_unlock(&n->mutex);
+        }
+        pthread_mutex_lock(&n->mutex);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
