@@ -8,8 +8,9 @@
  *   footer                               QLOG_FOOTER_SIZE, the last bytes of the file
  *
  * A position counts run bytes over all segments of a log: the run at position p lies at byte
- * QLOG_SEGMENT_HEADER_SIZE + p - (first position) of its segment. Headers, indexes and footers have no
- * positions, so the positions of a queue do not depend on where a node happened to roll its segments.
+ * QLOG_SEGMENT_HEADER_SIZE + p - (first position) of its segment. Headers, indexes and footers have
+ * no positions, so the positions of a queue do not depend on where a node happened to roll its
+ * segments.
  *
  * Segment header v1:
  *   offset  size  field
@@ -57,14 +58,12 @@
  * Entry v1:
  *        0     8  partition id
  *        8     8  first offset
- *       16     8  position of the run; in an inner block the number of the child that starts with the
- *                 key
- *       24     8  stamp; 0 in an inner block
+ *       16     8  position of the run; in an inner block the number of the child that starts with
+ * the key 24     8  stamp; 0 in an inner block
  *
- * Stamp marks, rising, at most one for every QLOG_MARK_SPACING run bytes, the first one for the first
- * run: they bound what a search by stamp has to scan.
- *        0     8  stamp
- *        8     8  position of a run with that stamp
+ * Stamp marks, rising, at most one for every QLOG_MARK_SPACING run bytes, the first one for the
+ * first run: they bound what a search by stamp has to scan. 0     8  stamp 8     8  position of a
+ * run with that stamp
  *
  * Footer v1:
  *   offset  size  field

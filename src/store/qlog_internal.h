@@ -42,8 +42,8 @@ struct qlog_slot { /* a partition of the active segment */
 };
 
 struct qlog_active {
-    uint64_t first;              /* position of the segment's first run */
-    struct qlog_node **chunks;   /* of QLOG_CHUNK_NODES each: growth moves no node */
+    uint64_t first;            /* position of the segment's first run */
+    struct qlog_node **chunks; /* of QLOG_CHUNK_NODES each: growth moves no node */
     uint32_t chunks_cap;
     uint32_t n;
     struct qlog_slot *slots;
@@ -59,11 +59,12 @@ bool qlog_active_add(struct qlog_active *a, const struct qlog_run_head *head);
 /* Position of the first run with stamp >= `stamp`; false when there is none. */
 bool qlog_active_seek_stamp(const struct qlog_active *a, int64_t stamp, uint64_t *position_out);
 
-/* What a segment knows about a key (partition id, offset): its last run of that partition that starts
- * at or below the offset, and its first one that starts above it. */
+/* What a segment knows about a key (partition id, offset): its last run of that partition that
+ * starts at or below the offset, and its first one that starts above it. */
 struct qlog_around {
     bool has_floor, has_above;
     uint64_t floor, above; /* positions */
+    uint64_t floor_behind; /* the offset behind the floor run; 0 when only its header tells */
 };
 
 void qlog_active_around(const struct qlog_active *a, uint64_t partition_id, uint64_t offset,
@@ -81,46 +82,43 @@ struct qlog_segment {
     struct qlog *q;
     uint64_t first;
     int64_t first_stamp;
-    unsigned lists;       /* lists that hold it; the log's lock */
-    atomic_bool sealed;   /* release after `footer` is set, never back */
-    atomic_bool gone;     /* trimmed: its file may be missing */
+    unsigned lists;     /* lists that hold it; the log's lock */
+    atomic_bool sealed; /* release after `footer` is set, never back */
+    atomic_bool gone;   /* trimmed: its file may be missing */
     struct qlog_footer footer;
-    struct qlog_handle *handle; /* its open file or NULL; lock of the cache it is in */
+    struct qlog_handle *handle; /* its open file or NULL; the cache's lock */
 };
 
-/* Segments in order of position. Immutable: a change makes a new list, and a reader keeps the one it
- * took, with the segments in it, until it puts it back. */
+/* Segments in order of position. Immutable: a change makes a new list, and a reader keeps the one
+ * it took, with the segments in it, until it puts it back. */
 struct qlog_list {
     unsigned refs; /* the log's lock */
     size_t n;
     struct qlog_segment *segs[];
 };
 
-/* Open files of segments, least recently used last. At most `max` stay open, more only while more are
- * in use at once. */
+/* Open files of segments, newest use first. At most `max` stay open, more only while more are in
+ * use at once. One cache for active and sealed segments: a file opened while its segment was active
+ * can be written, which its readers do not mind later. */
 struct qlog_handles {
-    struct disk *disk;
     pthread_mutex_t lock;
     struct qlog_handle *newest, *oldest;
     unsigned open, max;
 };
 
-void qlog_handles_init(struct qlog_handles *c, struct disk *disk, unsigned max);
-void qlog_handles_deinit(struct qlog_handles *c); /* none is in use */
-
 struct qlog_set {
     struct disk *disk;
     char *dir;
     uint64_t segment_bytes;
-    struct qlog_handles active, sealed; /* for reading and writing; for reading only */
-    _Atomic(struct buf *) scratch;      /* the appender's encoding buffer, when nobody uses it */
-    pthread_mutex_t lock;               /* guards the ring of logs */
+    struct qlog_handles handles;
+    _Atomic(struct buf *) scratch; /* the appender's encoding buffer, when nobody uses it */
+    pthread_mutex_t lock;          /* guards the list of logs */
     struct qlog *logs;
 };
 
 struct qlog {
     struct qlog_set *set;
-    struct qlog *prev, *next; /* in the set; its lock */
+    struct qlog *next, **link; /* in the set's list; its lock */
     uint64_t id;
     /* Appender. */
     int64_t last_stamp;
@@ -156,15 +154,17 @@ struct disk_file *qlog_handle_file(struct qlog_handle *h);
 void qlog_handle_release(struct qlog_handle *h); /* NULL is allowed */
 /* Puts the open file of a new active segment, made by the appender, into the cache. */
 void qlog_handle_install(struct qlog_segment *seg, struct disk_file *file);
-/* Forgets the segment's open file, which is closed when nobody uses it. */
-void qlog_handle_drop(struct qlog_segment *seg);
 
 /* The current list, until it is put back. */
 struct qlog_list *qlog_list_take(struct qlog *q);
 void qlog_list_put(struct qlog *q, struct qlog_list *list);
-/* Replaces the list by its segments from `from` on, plus `added` (may be NULL), and publishes the
- * start of the log. Appender. */
-void qlog_list_change(struct qlog *q, size_t from, struct qlog_segment *added);
+/* Adds a segment behind the others (takes it); NULL makes the first, empty list. One that is not
+ * sealed becomes the active segment, with an empty index. Returns the list from before, to be put
+ * back when the lock is released. The log's lock is held. */
+struct qlog_list *qlog_list_add(struct qlog *q, struct qlog_segment *seg);
+/* Takes the sealed segments that end at or below `position` off the list and marks them gone.
+ * Returns the list from before, to be put back; the first *n_out of its segments went. */
+struct qlog_list *qlog_list_trim(struct qlog *q, uint64_t position, size_t *n_out);
 /* Index of the last segment with first <= position; list->n when there is none. */
 size_t qlog_list_at(const struct qlog_list *list, uint64_t position);
 
