@@ -29,7 +29,12 @@ struct http_options {
     unsigned connections_max;
     http_handler_fn handler;
     http_admit_fn admit; /* may be NULL */
+    /* A request whose body admit() let in ended before the handler saw it (client left, body too large):
+     * gives back what admit() took. May be NULL; a server's thread. */
+    http_handler_fn aborted;
     void *ctx;
+    unsigned idle_timeout_s;     /* a connection between two requests; 0 = 75 */
+    unsigned progress_timeout_s; /* a body of which nothing arrives; 0 = 60 */
 };
 
 ERR_CHECK enum err http_server_start(const struct http_options *options, struct http_server **out,
@@ -39,13 +44,16 @@ uint16_t http_server_port(const struct http_server *s);
 void http_server_quiesce(struct http_server *s);
 /* Number of requests received and not answered yet. */
 size_t http_server_inflight(const struct http_server *s);
-void http_server_stop(struct http_server *s); /* all requests must have been answered; frees */
+/* Waits until the last answers have left (at most 5 s), closes every connection and frees. All requests must
+ * have been answered by then or soon: it waits for them. NULL is allowed. Blocks. */
+void http_server_stop(struct http_server *s);
 
 enum http_method http_request_method(const struct http_request *r);
 struct span http_request_path(const struct http_request *r);  /* raw, without the query */
 struct span http_request_query(const struct http_request *r); /* raw, without '?' */
 struct span http_request_header(const struct http_request *r, const char *name); /* empty when absent */
 struct span http_request_body(const struct http_request *r);  /* valid until it was answered */
+/* Looks at the socket now: the client closed it, or at least the half it sends on. Any thread. */
 bool http_request_client_gone(const struct http_request *r);
 /* Per-request slot of the application. */
 void http_request_set_ctx(struct http_request *r, void *ctx);
@@ -58,6 +66,9 @@ struct http_answer {
     const char *extra_name, *extra_value; /* one more header, may be NULL */
 };
 
+/* Lets fn(ctx, r) run on one of the server's threads, where it must answer before it returns: for answers that
+ * take time to write, from threads that have none. Once per request, instead of http_respond(). Any thread. */
+void http_resume(struct http_request *r, http_handler_fn fn, void *ctx);
 /* Takes the body's memory (body may be NULL or empty). Any thread, once per request; `r` is invalid after. */
 void http_respond(struct http_request *r, const struct http_answer *answer, struct buf *body);
 

@@ -1,0 +1,562 @@
+/* HTTP over libmicrohttpd 0.9.75: epoll, a pool of threads, suspended requests.
+ *
+ * One struct http_request lives from the request line (uri_received) to the end of the answer
+ * (completed). The library calls `on_call` once after the headers, for each piece of the body, and
+ * once more at its end; that last call is where the application's handler runs. Facts of the
+ * library this file rests on (its connection.c):
+ *
+ *   - An answer queued in the first call, while a body is still to come, closes the connection. So
+ * a refusal of a small body is kept back and its body thrown away, and the connection lives on; a
+ * large one is answered at once. During the body nothing can be queued at all.
+ *   - A suspended connection is not read: a client that left is seen by asking
+ * (http_request_client_gone), or when the answer is written.
+ *   - A connection closed by the library (timeout, stop, reset) calls `completed` only.
+ *   - It lets Content-Length stand beside Transfer-Encoding, and takes the first of two lengths:
+ * refused here (RFC 9112 6.3).
+ *   - MHD_stop_daemon() aborts the process while a connection is suspended.
+ *
+ * Answering from any thread: `state` says whose turn it is. The answering side stores the answer,
+ * then exchanges the state to WOKEN; only when it was SUSPENDED does it resume the connection,
+ * after which the request belongs to the server's thread again. */
+#include "http/http.h"
+
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNECTION_MEMORY (16u * 1024) /* of the library, per connection: larger headers are 431   \
+                                        */
+#define BACKLOG 4096
+#define IDLE_TIMEOUT_S 75
+#define PROGRESS_TIMEOUT_S 60
+/* A refused body up to this size is read and dropped, to keep the connection. */
+#define DRAIN_MAX (256u * 1024)
+#define STOP_WAIT_MS 5000 /* for answers that are still being written when the server stops */
+
+enum phase {
+    PHASE_HEADERS,    /* on_call has not seen it yet */
+    PHASE_BODY,       /* collecting */
+    PHASE_DRAIN,      /* refused: the body is thrown away, the answer is ready */
+    PHASE_DISPATCHED, /* the handler has it or had it */
+};
+
+enum turn { TURN_OPEN, TURN_SUSPENDED, TURN_WOKEN };
+
+struct http_server {
+    struct MHD_Daemon *daemon;
+    int listen_fd;
+    uint16_t port;
+    struct http_options options;
+    atomic_bool quiescing;
+    atomic_size_t inflight;   /* dispatched, answer not written to its end */
+    atomic_size_t unanswered; /* dispatched, http_respond() not called yet */
+};
+
+struct http_request {
+    struct http_server *server;
+    struct MHD_Connection *connection; /* NULL once the library gave it up */
+    enum http_method method;
+    enum phase phase;
+    bool admitted; /* options.admit said yes to a body */
+    struct span path, query;
+    struct buf body;
+    size_t dropped; /* bytes of a refused body thrown away */
+    void *ctx;
+    atomic_int turn;
+    /* Written by the answering side before it exchanges `turn`. */
+    struct MHD_Response *response;
+    unsigned status;
+    http_handler_fn resumed;
+    void *resumed_ctx;
+    char uri[]; /* raw */
+};
+
+/* --- requests -----------------------------------------------------------------------------------
+ */
+
+static void split_uri(struct http_request *r, struct span uri)
+{
+    static const char scheme[] = "http://";
+    if (span_starts_with(uri, span_str(scheme))) { /* absolute form, RFC 9112 3.2.2 */
+        const uint8_t *slash = memchr(uri.ptr + 7, '/', uri.len - 7);
+        uri = slash == NULL ? SPAN_LIT("/") : span_make(slash, uri.len - (size_t)(slash - uri.ptr));
+    }
+    const uint8_t *mark = uri.len == 0 ? NULL : memchr(uri.ptr, '?', uri.len);
+    size_t path_len = mark == NULL ? uri.len : (size_t)(mark - uri.ptr);
+    r->path = span_sub(uri, 0, path_len);
+    r->query = mark == NULL ? (struct span){NULL, 0} : span_sub(uri, path_len + 1, uri.len);
+}
+
+/* The library's URI callback: the raw request target, before it is cut at '?'. */
+static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
+{
+    size_t len = uri == NULL ? 0 : strlen(uri);
+    struct http_request *r = mem_new(sizeof(*r) + len + 1);
+    if (len > 0)
+        memcpy(r->uri, uri, len);
+    r->server = ctx;
+    r->connection = connection;
+    split_uri(r, span_make(r->uri, len));
+    return r;
+}
+
+/* Keeps the path raw: percent-decoding is per segment, the application's business. */
+static size_t keep_escapes(void *ctx, struct MHD_Connection *connection, char *text)
+{
+    (void)ctx;
+    (void)connection;
+    return strlen(text);
+}
+
+static void request_free(struct http_request *r)
+{
+    if (r->response != NULL)
+        MHD_destroy_response(r->response);
+    buf_deinit(&r->body);
+    mem_free(r);
+}
+
+static enum http_method method_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum http_method method;
+    } table[] = {{"GET", HTTP_GET},
+                 {"POST", HTTP_POST},
+                 {"PUT", HTTP_PUT},
+                 {"DELETE", HTTP_DELETE},
+                 {"HEAD", HTTP_HEAD}};
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strcmp(name, table[i].name) == 0)
+            return table[i].method;
+    }
+    return HTTP_OTHER;
+}
+
+/* --- answers ------------------------------------------------------------------------------------
+ */
+
+static struct MHD_Response *make_response(struct http_server *s, const struct http_answer *answer,
+                                          struct buf *body)
+{
+    struct MHD_Response *response;
+    if (body != NULL && body->len > 0) {
+        response =
+            MHD_create_response_from_buffer_with_free_callback(body->len, body->ptr, mem_free);
+        if (response != NULL)
+            *body = BUF_INIT;
+    } else {
+        response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    }
+    ASSERT(response != NULL); /* out of memory only */
+    buf_deinit(body);
+    const char *type = answer->content_type == NULL ? "application/json" : answer->content_type;
+    if (answer->status != 204)
+        (void)MHD_add_response_header(response, "Content-Type",
+                                      type); /* fails for bad names only */
+    if (answer->retry_after > 0) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "%d", answer->retry_after); /* fits */
+        (void)MHD_add_response_header(response, "Retry-After", text);
+    }
+    if (answer->extra_name != NULL)
+        (void)MHD_add_response_header(response, answer->extra_name, answer->extra_value);
+    if (atomic_load(&s->quiescing))
+        (void)MHD_add_response_header(response, "Connection", "close");
+    return response;
+}
+
+/* Gives the request back to the server's thread. `r` may be gone when this returns. */
+static void wake(struct http_request *r)
+{
+    struct MHD_Connection *connection = r->connection;
+    if (atomic_exchange(&r->turn, TURN_WOKEN) == TURN_SUSPENDED)
+        MHD_resume_connection(connection);
+}
+
+void http_respond(struct http_request *r, const struct http_answer *answer, struct buf *body)
+{
+    ASSERT(r->response == NULL);
+    struct http_server *s = r->server;
+    r->response = make_response(s, answer, body);
+    r->status = answer->status;
+    if (r->phase == PHASE_DISPATCHED) {
+        buf_deinit(&r->body);
+        atomic_fetch_sub(&s->unanswered, 1);
+    }
+    wake(r);
+}
+
+void http_resume(struct http_request *r, http_handler_fn fn, void *ctx)
+{
+    ASSERT(r->phase == PHASE_DISPATCHED);
+    r->resumed_ctx = ctx;
+    r->resumed = fn;
+    wake(r);
+}
+
+/* Hands the stored answer to the library. */
+static enum MHD_Result send_answer(struct http_request *r)
+{
+    enum MHD_Result result = MHD_queue_response(r->connection, r->status, r->response);
+    MHD_destroy_response(r->response); /* the library holds its own reference */
+    r->response = NULL;
+    return result;
+}
+
+static void run_resumed(struct http_request *r)
+{
+    http_handler_fn fn = r->resumed;
+    r->resumed = NULL;
+    fn(r->resumed_ctx, r);
+    ASSERT(r->response != NULL);
+}
+
+/* Takes the request as far as it goes on this thread: an answer queued, or suspended. */
+static enum MHD_Result drive(struct http_request *r)
+{
+    if (atomic_load(&r->turn) == TURN_WOKEN) {
+        if (r->response == NULL)
+            run_resumed(r);
+        return send_answer(r);
+    }
+    struct MHD_Connection *connection = r->connection;
+    MHD_suspend_connection(connection);
+    int open = TURN_OPEN;
+    if (!atomic_compare_exchange_strong(&r->turn, &open, TURN_SUSPENDED))
+        MHD_resume_connection(connection); /* answered in between */
+    return MHD_YES;
+}
+
+/* --- the library's callbacks --------------------------------------------------------------------
+ */
+
+struct framing {
+    unsigned lengths, encodings;
+    bool chunked;
+    uint64_t length;
+};
+
+static enum MHD_Result count_framing(void *ctx, enum MHD_ValueKind kind, const char *name,
+                                     const char *value)
+{
+    (void)kind;
+    struct framing *f = ctx;
+    struct span text = value == NULL ? (struct span){NULL, 0} : span_trim(span_str(value));
+    if (strcasecmp(name, "Content-Length") == 0) {
+        f->lengths++;
+        if (!span_parse_u64(text, &f->length))
+            f->length = UINT64_MAX;
+    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        f->encodings++;
+        f->chunked = span_eq_nocase(text, SPAN_LIT("chunked"));
+    }
+    return MHD_YES;
+}
+
+static void refuse(struct http_request *r, unsigned status, const char *text)
+{
+    struct buf body = BUF_INIT;
+    buf_puts(&body, text);
+    http_respond(r, &(struct http_answer){.status = status, .content_type = "text/plain"}, &body);
+}
+
+static const char *const too_large = "request body is too large\n";
+
+/* Refused before its body: the answer is stored. Queued at once, which closes the connection,
+ * unless the body is small and under way. */
+static enum MHD_Result refuse_body(struct http_request *r, const struct framing *f)
+{
+    bool waits = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Expect") != NULL;
+    if (waits || f->length > DRAIN_MAX || f->encodings > 0)
+        return send_answer(r);
+    r->phase = PHASE_DRAIN;
+    return MHD_YES;
+}
+
+static enum MHD_Result headers_received(struct http_request *r, const char *method)
+{
+    struct http_server *s = r->server;
+    r->method = method_of(method);
+    struct framing f = {0};
+    (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_framing, &f);
+    if (f.lengths > 1 || f.encodings > 1 || (f.lengths > 0 && f.encodings > 0) ||
+        (f.encodings > 0 && !f.chunked)) {
+        refuse(r, 400, "ambiguous length of the request body\n");
+        return send_answer(r);
+    }
+    bool has_body = f.encodings > 0 || f.length > 0;
+    r->phase = PHASE_BODY;
+    if (!has_body)
+        return MHD_YES;
+    uint64_t length = f.encodings > 0 ? UINT64_MAX : f.length;
+    if (f.encodings == 0 && length > s->options.body_max) {
+        r->phase = PHASE_DRAIN;
+        refuse(r, 413, too_large);
+        return refuse_body(r, &f);
+    }
+    if (s->options.admit != NULL && !s->options.admit(s->options.ctx, r, length))
+        return refuse_body(r, &f);
+    r->admitted = true;
+    if (f.encodings == 0)
+        buf_reserve(&r->body, (size_t)length); /* <= body_max; touched only as bytes arrive */
+    (void)MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                    s->options.progress_timeout_s);
+    return MHD_YES;
+}
+
+static enum MHD_Result body_piece(struct http_request *r, const char *piece, size_t *size)
+{
+    struct http_server *s = r->server;
+    size_t len = *size;
+    *size = 0;
+    if (r->phase == PHASE_BODY) {
+        if (buf_try_append(&r->body, piece, len, s->options.body_max) == ERR_OK)
+            return MHD_YES;
+        buf_deinit(&r->body);
+        r->phase = PHASE_DRAIN;
+        refuse(r, 413, too_large);
+    }
+    r->dropped += len;
+    return r->dropped <= s->options.body_max + DRAIN_MAX ? MHD_YES : MHD_NO; /* NO closes */
+}
+
+static enum MHD_Result body_complete(struct http_request *r)
+{
+    struct http_server *s = r->server;
+    if (r->phase == PHASE_DRAIN)
+        return send_answer(r);
+    r->phase = PHASE_DISPATCHED;
+    atomic_fetch_add(&s->inflight, 1);
+    atomic_fetch_add(&s->unanswered, 1);
+    s->options.handler(s->options.ctx, r);
+    return drive(r);
+}
+
+static enum MHD_Result on_call(void *ctx, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *piece,
+                               size_t *piece_size, void **request)
+{
+    (void)ctx;
+    (void)connection;
+    (void)url;
+    (void)version;
+    struct http_request *r = *request;
+    if (r == NULL)
+        return MHD_NO;
+    switch (r->phase) {
+    case PHASE_HEADERS:
+        return headers_received(r, method);
+    case PHASE_BODY:
+    case PHASE_DRAIN:
+        return *piece_size > 0 ? body_piece(r, piece, piece_size) : body_complete(r);
+    case PHASE_DISPATCHED:
+        return drive(r);
+    }
+    return MHD_NO;
+}
+
+/* The answer has left, or the connection is lost. */
+static void completed(void *ctx, struct MHD_Connection *connection, void **request,
+                      enum MHD_RequestTerminationCode code)
+{
+    struct http_server *s = ctx;
+    struct http_request *r = *request;
+    *request = NULL;
+    if (r == NULL)
+        return;
+    if (r->phase == PHASE_DISPATCHED) {
+        r->connection = NULL;
+        if (r->resumed != NULL)
+            run_resumed(r); /* it renders for nobody, and lets go of what it holds */
+        atomic_fetch_sub(&s->inflight, 1);
+    } else if (r->admitted && s->options.aborted != NULL) {
+        s->options.aborted(s->options.ctx, r);
+    }
+    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && r->admitted)
+        (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                        s->options.idle_timeout_s);
+    request_free(r);
+}
+
+/* --- the server ---------------------------------------------------------------------------------
+ */
+
+static enum err listen_on(const struct http_options *o, int *fd_out, uint16_t *port_out,
+                          struct error *error)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(o->port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(o->port)};
+    struct sockaddr *address = NULL;
+    socklen_t len = 0;
+    if (inet_pton(AF_INET, o->address, &four.sin_addr) == 1) {
+        address = (struct sockaddr *)&four;
+        len = sizeof(four);
+    } else if (inet_pton(AF_INET6, o->address, &six.sin6_addr) == 1) {
+        address = (struct sockaddr *)&six;
+        len = sizeof(six);
+    } else {
+        return error_set(error, ERR_INVALID, "%s is not an IP address", o->address);
+    }
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int on = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+        bind(fd, address, len) != 0 || listen(fd, BACKLOG) != 0 ||
+        getsockname(fd, address, &len) != 0) {
+        int code = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return error_set(error, code == EADDRINUSE ? ERR_LOCKED : ERR_IO,
+                         "cannot listen on %s port %u: %s", o->address, o->port,
+                         strerrordesc_np(code));
+    }
+    *fd_out = fd;
+    *port_out = ntohs(address->sa_family == AF_INET ? four.sin_port : six.sin6_port);
+    return ERR_OK;
+}
+
+static struct MHD_Daemon *start_daemon(struct http_server *s)
+{
+    const struct http_options *o = &s->options;
+    /* A pool of one is not a pool: the library wants two threads at least for that option. */
+    struct MHD_OptionItem pool[] = {
+        {o->threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)o->threads, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    return MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, s->port, NULL, NULL, on_call, s,
+        MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, o->connections_max,
+        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_timeout_s, MHD_OPTION_NOTIFY_COMPLETED, completed, s,
+        MHD_OPTION_URI_LOG_CALLBACK, uri_received, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
+        NULL, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+}
+
+enum err http_server_start(const struct http_options *options, struct http_server **out,
+                           struct error *error)
+{
+    struct http_server *s = mem_new(sizeof(*s));
+    s->options = *options;
+    if (s->options.idle_timeout_s == 0)
+        s->options.idle_timeout_s = IDLE_TIMEOUT_S;
+    if (s->options.progress_timeout_s == 0)
+        s->options.progress_timeout_s = PROGRESS_TIMEOUT_S;
+    enum err err = listen_on(options, &s->listen_fd, &s->port, error);
+    if (err != ERR_OK) {
+        mem_free(s);
+        return err;
+    }
+    sigset_t all,
+        before; /* signals are the main thread's: the library's threads inherit the mask */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->daemon = start_daemon(s);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (s->daemon == NULL) {
+        (void)close(s->listen_fd);
+        mem_free(s);
+        return error_set(error, ERR_IO, "the HTTP server did not start: %s",
+                         strerrordesc_np(errno));
+    }
+    *out = s;
+    return ERR_OK;
+}
+
+uint16_t http_server_port(const struct http_server *s)
+{
+    return s->port;
+}
+
+void http_server_quiesce(struct http_server *s)
+{
+    if (atomic_exchange(&s->quiescing, true))
+        return;
+    (void)MHD_quiesce_daemon(s->daemon);   /* returns our own socket, closed at the end */
+    (void)shutdown(s->listen_fd, SHUT_RD); /* refuses newcomers instead of queueing them */
+}
+
+size_t http_server_inflight(const struct http_server *s)
+{
+    return atomic_load(&s->inflight);
+}
+
+static void sleep_ms(long ms)
+{
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    (void)nanosleep(&pause, NULL);
+}
+
+void http_server_stop(struct http_server *s)
+{
+    if (s == NULL)
+        return;
+    http_server_quiesce(s);
+    while (atomic_load(&s->unanswered) > 0)
+        sleep_ms(1);
+    for (unsigned waited = 0; atomic_load(&s->inflight) > 0 && waited < STOP_WAIT_MS; waited++)
+        sleep_ms(1);
+    MHD_stop_daemon(s->daemon);
+    (void)close(s->listen_fd);
+    mem_free(s);
+}
+
+/* --- what handlers see --------------------------------------------------------------------------
+ */
+
+enum http_method http_request_method(const struct http_request *r)
+{
+    return r->method;
+}
+
+struct span http_request_path(const struct http_request *r)
+{
+    return r->path;
+}
+
+struct span http_request_query(const struct http_request *r)
+{
+    return r->query;
+}
+
+struct span http_request_header(const struct http_request *r, const char *name)
+{
+    const char *value = r->connection == NULL
+                            ? NULL
+                            : MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+    return value == NULL ? (struct span){NULL, 0} : span_str(value);
+}
+
+struct span http_request_body(const struct http_request *r)
+{
+    return buf_span(&r->body);
+}
+
+bool http_request_client_gone(const struct http_request *r)
+{
+    if (r->connection == NULL)
+        return true;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info == NULL)
+        return true;
+    struct pollfd look = {.fd = info->connect_fd, .events = POLLRDHUP};
+    return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+void http_request_set_ctx(struct http_request *r, void *ctx)
+{
+    r->ctx = ctx;
+}
+
+void *http_request_ctx(const struct http_request *r)
+{
+    return r->ctx;
+}
