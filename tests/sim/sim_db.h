@@ -1,0 +1,29 @@
+/* A state database in memory: struct db for tests and the simulator.
+ *
+ * What a batch wrote is durable at once, as the real one syncs it; it lives in a struct
+ * sim_db_state, which survives a simulated reboot: close the db (or leave it), then make a new one
+ * over the state. Iterators see the rows of the moment they were made. Any thread. */
+#ifndef TESTS_SIM_DB_H
+#define TESTS_SIM_DB_H
+
+#include "store/db.h"
+
+struct sim_db_state; /* the durable rows */
+
+struct sim_db_state *sim_db_state_new(void);
+void sim_db_state_free(struct sim_db_state *s); /* no db over it is open; NULL is allowed */
+/* The same rows once more. */
+struct sim_db_state *sim_db_state_copy(struct sim_db_state *s);
+uint64_t sim_db_state_rows(struct sim_db_state *s);
+uint64_t sim_db_state_writes(struct sim_db_state *s); /* batches applied since it was made */
+
+/* A database over `durable` (borrowed, outlives it). Closed with its ops->close. */
+struct db *sim_db_new(struct sim_db_state *durable);
+
+/* The next batch_write fails with ERR_IO, with or without its batch applied, and so do all later
+ * ones of this db, none of them applied: a crash in the middle. */
+void sim_db_crash_next_write(struct db *db, bool applied);
+/* The next batch_write fails with err and changes nothing; the one behind it works again. */
+void sim_db_fail_next_write(struct db *db, enum err err);
+
+#endif
