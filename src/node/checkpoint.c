@@ -155,7 +155,7 @@ bool node_pump_checkpoint_due(struct node *n)
 }
 
 /* The disk gate: shut at HIGH per cent, opened again below LOW. */
-void node_check_space(struct node *n)
+void node_pump_space(struct node *n)
 {
     int64_t now = clock_mono_us(n->options.clock);
     if (now - n->last_space_check_mono < SPACE_CHECK_EVERY_US)
@@ -192,7 +192,7 @@ void node_checkpoint_thread(void *ctx)
     while (!n->shared.apply_done) {
         (void)cond_wait_us(&n->checkpoint_wake, &n->mutex, period_us);
         pthread_mutex_unlock(&n->mutex);
-        node_check_space(n);
+        node_pump_space(n);
         if (node_pump_checkpoint_due(n)) {
             (void)node_pump_checkpoint(n); /* whether it did anything does not matter here */
             pthread_mutex_lock(&n->mutex);

@@ -107,7 +107,6 @@ struct node_log *node_log_add(struct node *n, uint64_t queue_id, struct qlog *lo
 /* checkpoint.c */
 void node_checkpoint_thread(void *ctx);
 ERR_CHECK enum err node_checkpoint(struct node *n, bool *did_out, struct error *error);
-void node_check_space(struct node *n);
 
 /* recover.c */
 ERR_CHECK enum err node_recover(struct node *n, struct error *error);

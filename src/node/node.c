@@ -149,7 +149,7 @@ enum err node_open(const struct node_options *options, struct node **out, struct
         node_free(n);
         return err;
     }
-    node_check_space(n);
+    node_pump_space(n);
     if (!options->manual) {
         n->log_thread = thread_start("queen-log", node_log_thread, n);
         n->apply_thread = thread_start("queen-apply", node_apply_thread, n);

@@ -122,5 +122,6 @@ bool node_pump_log(struct node *n);        /* one WAL write of everything queued
 bool node_pump_apply(struct node *n);      /* one committed entry */
 bool node_pump_checkpoint(struct node *n); /* one whole checkpoint */
 bool node_pump_checkpoint_due(struct node *n);
+void node_pump_space(struct node *n); /* the disk gate's look, at most once a second */
 
 #endif

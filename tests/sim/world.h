@@ -1,0 +1,33 @@
+/* One simulated broker with its sink, disk, state database, bucket, clock and clients, all from one
+ * seed. */
+#ifndef TESTS_SIM_WORLD_H
+#define TESTS_SIM_WORLD_H
+
+#include "sim/lake_judge.h"
+#include "sim/sim_db.h"
+#include "sim/sim_disk.h"
+#include "sink/sink.h"
+
+#define WORLD_QUEUES 3u
+#define WORLD_PARTITIONS 6u
+
+struct world_options {
+    uint64_t seed;
+    bool with_sink;
+    unsigned lives; /* boots */
+    unsigned steps_per_life;
+    bool trace;
+};
+
+struct world;
+
+struct world_result {
+    bool ok;
+    char why[1200];
+    uint64_t steps, crashes, kills, drains, records, windows, deletions;
+    int64_t virtual_us;
+};
+
+void world_run(const struct world_options *options, struct world_result *out);
+
+#endif

@@ -1,0 +1,470 @@
+/* The node over a simulated disk (manual mode) and over a real one (threads). */
+#include "io/pool.h"
+#include "node/node.h"
+
+#include "base/mem.h"
+#include "sim/sim_clock.h"
+#include "sim/sim_db.h"
+#include "sim/sim_disk.h"
+
+#include <ftw.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "lib/test.h"
+
+/* --- scaffolding --- */
+
+struct bench {
+    struct prng prng;
+    struct sim_clock clock;
+    struct sim_entropy entropy;
+    struct disk *disk;
+    struct sim_db_state *rows;
+    struct node *node;
+    struct error error;
+};
+
+static enum err open_sim_db(void *ctx, struct db **out, struct error *error)
+{
+    (void)error;
+    *out = sim_db_new(((struct bench *)ctx)->rows);
+    return ERR_OK;
+}
+
+static void bench_init(struct bench *b, uint64_t seed)
+{
+    *b = (struct bench){0};
+    prng_init(&b->prng, seed);
+    sim_clock_init(&b->clock, INT64_C(1791007200000000));
+    sim_entropy_init(&b->entropy, &b->prng);
+    b->disk = sim_disk_new(seed);
+    b->rows = sim_db_state_new();
+}
+
+static enum err bench_open(struct bench *b)
+{
+    struct node_options o;
+    node_options_default(&o);
+    o.disk = b->disk;
+    o.open_db = open_sim_db;
+    o.db_ctx = b;
+    o.clock = &b->clock.base;
+    o.entropy = &b->entropy.base;
+    o.manual = true;
+    o.wal_segment_bytes = 64u << 10;
+    o.segment_bytes = 16u << 10;
+    o.disk_high_pct = 100;
+    o.disk_low_pct = 100;
+    return node_open(&o, &b->node, &b->error);
+}
+
+static void bench_deinit(struct bench *b)
+{
+    sim_db_state_free(b->rows);
+    sim_disk_free(b->disk);
+}
+
+struct call {
+    struct node_request base;
+    unsigned done;
+};
+
+static void call_done(struct node_request *r)
+{
+    ((struct call *)r)->done++;
+}
+
+static void submit_push(struct node *n, struct call *c, const char *queue, const char *partition,
+                        const char *transaction_id, const char *payload)
+{
+    struct push_item item = {
+        .queue = span_str(queue),
+        .partition = span_str(partition),
+        .transaction_id = span_str(transaction_id),
+        .payload = span_str(payload),
+    };
+    item.message_id.bytes[15] = (uint8_t)transaction_id[strlen(transaction_id) - 1];
+    *c = (struct call){.base = {.type = COMMAND_PUSH, .done = call_done, .grows_storage = true}};
+    push_encode(&c->base.body, &TENANT_DEFAULT, &item, 1);
+    node_submit(n, &c->base);
+}
+
+static void pump(struct node *n)
+{
+    while (node_pump_log(n) || node_pump_apply(n)) {
+    }
+}
+
+static void push(struct bench *b, const char *queue, const char *transaction_id,
+                 const char *payload, enum push_status status, uint64_t offset)
+{
+    struct call c;
+    submit_push(b->node, &c, queue, "p", transaction_id, payload);
+    pump(b->node);
+    CHECK_EQ(c.done, 1);
+    CHECK_EQ(c.base.err, ERR_OK);
+    CHECK_EQ(c.base.push.items[0].status, status);
+    CHECK_EQ(c.base.push.items[0].offset, offset);
+    node_request_deinit(&c.base);
+}
+
+static void check_payload(struct node *n, const char *queue, uint64_t offset, const char *payload)
+{
+    struct qlog_run_data data = {0};
+    struct error error;
+    uint64_t position;
+    struct state *s = node_read_begin(n);
+    struct queue *q = state_queue_find(s, &TENANT_DEFAULT, span_str(queue));
+    CHECK(q != NULL);
+    struct partition *p = state_partition_find(s, q, SPAN_LIT("p"));
+    CHECK(p != NULL);
+    uint64_t queue_id = q->id, partition_id = p->id;
+    node_read_end(n);
+    struct qlog *log = node_log_ref(n, queue_id);
+    CHECK(log != NULL);
+    CHECK_EQ(qlog_find(log, partition_id, offset, &position, &error), ERR_OK);
+    CHECK_EQ(qlog_read(log, position, &data, &error), ERR_OK);
+    CHECK_TEXT(data.records[offset - data.head.first_offset].payload, payload);
+    qlog_run_data_deinit(&data);
+    node_log_unref(n, log);
+}
+
+/* --- manual mode --- */
+
+TEST(a_push_is_answered_after_commit_and_apply_and_reads_back)
+{
+    struct bench b;
+    struct call c;
+    bench_init(&b, 1);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    submit_push(b.node, &c, "q", "p", "t1", "{\"a\":42.00}");
+    CHECK_EQ(c.done, 0);
+    CHECK(node_pump_log(b.node));
+    CHECK_EQ(c.done, 0); /* durable, not applied */
+    CHECK_EQ(node_safe_time(b.node), 0);
+    CHECK(node_pump_apply(b.node));
+    CHECK_EQ(c.done, 1);
+    CHECK_EQ(c.base.push.items[0].offset, 0);
+    CHECK_EQ(node_safe_time(b.node), c.base.now);
+    node_request_deinit(&c.base);
+    check_payload(b.node, "q", 0, "{\"a\":42.00}");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(acknowledged_records_and_dedup_survive_a_power_cut_at_every_step)
+{
+    for (unsigned checkpoints = 0; checkpoints < 4; checkpoints++) {
+        struct bench b;
+        bench_init(&b, 10 + checkpoints);
+        CHECK_EQ(bench_open(&b), ERR_OK);
+        push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+        if (checkpoints & 1)
+            CHECK(node_pump_checkpoint(b.node));
+        push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+        push(&b, "q", "t1", "1", PUSH_DUPLICATE, 0);
+        if (checkpoints & 2)
+            CHECK(node_pump_checkpoint(b.node));
+        node_abandon(b.node);
+        sim_disk_crash(b.disk, &b.prng);
+        CHECK_EQ(bench_open(&b), ERR_OK);
+        check_payload(b.node, "q", 0, "1");
+        check_payload(b.node, "q", 1, "2");
+        push(&b, "q", "t2", "2", PUSH_DUPLICATE, 1);
+        push(&b, "q", "t3", "3", PUSH_QUEUED, 2);
+        node_close(b.node);
+        bench_deinit(&b);
+    }
+}
+
+TEST(the_log_clock_rises_when_the_wall_clock_steps_back)
+{
+    struct bench b;
+    bench_init(&b, 2);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    int64_t before = node_safe_time(b.node);
+    b.clock.wall -= 300 * INT64_C(1000000);
+    push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+    int64_t after = node_safe_time(b.node);
+    CHECK(after > before);
+    sim_clock_advance(&b.clock, 10 * 1000000);
+    CHECK_EQ(node_clock_estimate(b.node), after + 5 * 1000000); /* half the monotonic time */
+    struct node_status status;
+    node_status(b.node, &status);
+    CHECK(status.clock_ahead_seconds > 280 && status.clock_ahead_seconds < 300);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(clock_entries_move_safe_time_and_are_limited)
+{
+    struct bench b;
+    bench_init(&b, 3);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    sim_clock_advance(&b.clock, 1000000);
+    node_request_clock_entry(b.node);
+    pump(b.node);
+    int64_t first = node_safe_time(b.node);
+    CHECK_EQ(first, b.clock.wall);
+    sim_clock_advance(&b.clock, 100000);
+    node_request_clock_entry(b.node);
+    pump(b.node);
+    CHECK_EQ(node_safe_time(b.node), first); /* 4 a second */
+    sim_clock_advance(&b.clock, 150000);
+    pump(b.node);
+    CHECK_EQ(node_safe_time(b.node), b.clock.wall);
+    CHECK_EQ(node_clock_wait_us(b.node, b.clock.wall + 700), 700);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(a_failed_sync_stops_the_node_for_good)
+{
+    struct bench b;
+    struct call c;
+    struct node_status status;
+    bench_init(&b, 4);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    sim_disk_fail_next(b.disk, SIM_DISK_DATASYNC, ERR_IO, 0);
+    submit_push(b.node, &c, "q", "p", "t2", "2");
+    pump(b.node);
+    CHECK_EQ(c.done, 1);
+    CHECK_EQ(c.base.err, ERR_STOPPED);
+    node_request_deinit(&c.base);
+    node_status(b.node, &status);
+    CHECK(status.stopped);
+    submit_push(b.node, &c, "q", "p", "t3", "3");
+    CHECK_EQ(c.base.err, ERR_STOPPED);
+    node_request_deinit(&c.base);
+    CHECK(!node_pump_checkpoint(b.node));
+    node_close(b.node);
+    sim_disk_kill(b.disk);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    check_payload(b.node, "q", 0, "1");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(a_full_disk_refuses_writes_and_goes_on_by_itself)
+{
+    struct bench b;
+    struct call c;
+    bench_init(&b, 5);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    sim_disk_fail_next(b.disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
+    submit_push(b.node, &c, "q", "p", "t2", "2");
+    pump(b.node);
+    CHECK_EQ(c.base.err, ERR_STORAGE_FULL);
+    node_request_deinit(&c.base);
+    CHECK(node_storage_full(b.node));
+    sim_clock_advance(&b.clock, 1100000);
+    (void)node_pump_log(b.node);
+    node_pump_space(b.node);
+    CHECK(!node_storage_full(b.node));
+    push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(damage_of_the_data_directory_refuses_the_boot_naming_the_file)
+{
+    static const char *const files[] = {"FORMAT", "NODE"};
+    for (size_t i = 0; i < 2; i++) {
+        struct bench b;
+        bench_init(&b, 6);
+        CHECK_EQ(bench_open(&b), ERR_OK);
+        push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+        node_close(b.node);
+        CHECK_EQ(disk_unlink(b.disk, files[i], &b.error), ERR_OK);
+        CHECK(bench_open(&b) != ERR_OK);
+        CHECK(strstr(b.error.text, files[i]) != NULL);
+        sim_disk_put(b.disk, files[i], SPAN_LIT("queen 9 openraft\n"));
+        sim_disk_kill(b.disk);
+        CHECK(bench_open(&b) != ERR_OK);
+        bench_deinit(&b);
+    }
+}
+
+TEST(a_swapped_state_database_is_noticed)
+{
+    struct bench a, b;
+    bench_init(&a, 7);
+    bench_init(&b, 8);
+    CHECK_EQ(bench_open(&a), ERR_OK);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&a, "q", "t1", "1", PUSH_QUEUED, 0);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    node_close(a.node);
+    node_close(b.node);
+    struct sim_db_state *rows = a.rows;
+    a.rows = b.rows;
+    b.rows = rows;
+    CHECK_EQ(bench_open(&a), ERR_CORRUPT);
+    bench_deinit(&a);
+    bench_deinit(&b);
+}
+
+TEST(a_wiped_state_database_is_noticed)
+{
+    struct bench b;
+    bench_init(&b, 9);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    char id[8];
+    char filler[4000];
+    memset(filler, '1', sizeof(filler) - 1);
+    filler[sizeof(filler) - 1] = 0;
+    for (unsigned i = 0; i < 200; i++) { /* enough to recycle WAL segments */
+        snprintf(id, sizeof(id), "t%u", i);
+        push(&b, "q", id, filler, PUSH_QUEUED, i);
+        if (i % 20 == 19)
+            CHECK(node_pump_checkpoint(b.node));
+    }
+    node_close(b.node);
+    sim_db_state_free(b.rows);
+    b.rows = sim_db_state_new();
+    CHECK_EQ(bench_open(&b), ERR_CORRUPT);
+    bench_deinit(&b);
+}
+
+TEST(a_deleted_queue_loses_its_folder_only_after_a_checkpoint_and_its_last_reader)
+{
+    struct bench b;
+    struct call c = {.base = {.type = COMMAND_QUEUE_DELETE, .done = call_done}};
+    struct disk_list list = {0};
+    bench_init(&b, 12);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    CHECK(node_pump_checkpoint(b.node));
+    struct state *s = node_read_begin(b.node);
+    uint64_t id = state_queue_find(s, &TENANT_DEFAULT, SPAN_LIT("q"))->id;
+    node_read_end(b.node);
+    struct qlog *log = node_log_ref(b.node, id);
+    queue_delete_encode(&c.base.body, &TENANT_DEFAULT, SPAN_LIT("q"));
+    node_submit(b.node, &c.base);
+    pump(b.node);
+    CHECK(c.base.existed);
+    node_request_deinit(&c.base);
+    CHECK(node_log_ref(b.node, id) == NULL);
+    CHECK(node_pump_checkpoint(b.node));
+    CHECK_EQ(disk_list(b.disk, "qlog", &list, &b.error), ERR_OK);
+    CHECK_EQ(list.count, 1); /* still read */
+    disk_list_deinit(&list);
+    node_log_unref(b.node, log);
+    push(&b, "q", "t1", "new", PUSH_QUEUED, 0); /* a new queue: no duplicate, offset 0 */
+    CHECK(node_pump_checkpoint(b.node));
+    CHECK_EQ(disk_list(b.disk, "qlog", &list, &b.error), ERR_OK);
+    CHECK_EQ(list.count, 1); /* the new one's */
+    disk_list_deinit(&list);
+    check_payload(b.node, "q", 0, "new");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+/* --- threads, a real disk and RocksDB --- */
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+static enum err open_rocks(void *ctx, struct db **out, struct error *error)
+{
+    struct db_rocks_options o = {
+        .path = ctx, .block_cache_bytes = 8 << 20, .write_buffer_bytes = 1 << 20};
+    return db_rocks_open(&o, out, error);
+}
+
+struct waiter {
+    struct call call;
+    pthread_mutex_t *mutex;
+    pthread_cond_t *cond;
+    unsigned *left;
+};
+
+static void waiter_done(struct node_request *r)
+{
+    struct waiter *w = (struct waiter *)r;
+    pthread_mutex_lock(w->mutex);
+    w->call.done++;
+    (*w->left)--;
+    pthread_cond_signal(w->cond);
+    pthread_mutex_unlock(w->mutex);
+}
+
+#define THREADED_PUSHES 500u
+
+TEST(threads_answer_every_push_once_and_a_restart_finds_them)
+{
+    char dir[] = "/tmp/queen-node-XXXXXX", db[64];
+    static struct waiter waiters[THREADED_PUSHES];
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+    unsigned left = THREADED_PUSHES;
+    struct error error = {0};
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(db, sizeof(db), "%s/state", dir);
+    for (unsigned boot = 0; boot < 2; boot++) {
+        struct disk *disk;
+        struct node_options o;
+        struct node *n;
+        CHECK_EQ(disk_real_open(dir, &disk, &error), ERR_OK);
+        node_options_default(&o);
+        o.disk = disk;
+        o.open_db = open_rocks;
+        o.db_ctx = db;
+        o.clock = clock_real();
+        o.entropy = entropy_real();
+        o.wal_segment_bytes = 1 << 20;
+        o.durable_every_ms = 20;
+        o.disk_high_pct = o.disk_low_pct = 100;
+        CHECK_EQ(node_open(&o, &n, &error), ERR_OK);
+        struct disk *second;
+        struct node *other;
+        o.disk = NULL;
+        CHECK_EQ(disk_real_open(dir, &second, &error), ERR_OK);
+        o.disk = second;
+        CHECK_EQ(node_open(&o, &other, &error), ERR_LOCKED);
+        disk_real_close(second);
+        left = THREADED_PUSHES;
+        for (unsigned i = 0; i < THREADED_PUSHES; i++) {
+            char id[16];
+            struct waiter *w = &waiters[i];
+            snprintf(id, sizeof(id), "t%u", i);
+            struct push_item item = {
+                .queue = SPAN_LIT("q"),
+                .partition = SPAN_LIT("p"),
+                .transaction_id = span_str(id),
+                .payload = SPAN_LIT("{}"),
+            };
+            *w = (struct waiter){.mutex = &mutex, .cond = &cond, .left = &left};
+            w->call.base.type = COMMAND_PUSH;
+            w->call.base.done = waiter_done;
+            push_encode(&w->call.base.body, &TENANT_DEFAULT, &item, 1);
+            node_submit(n, &w->call.base);
+        }
+        pthread_mutex_lock(&mutex);
+        while (left > 0)
+            pthread_cond_wait(&cond, &mutex);
+        pthread_mutex_unlock(&mutex);
+        for (unsigned i = 0; i < THREADED_PUSHES; i++) {
+            const struct push_item_result *item = &waiters[i].call.base.push.items[0];
+            CHECK_EQ(waiters[i].call.done, 1);
+            CHECK_EQ(waiters[i].call.base.err, ERR_OK);
+            CHECK_EQ(item->status, boot == 0 ? PUSH_QUEUED : PUSH_DUPLICATE);
+            CHECK_EQ(item->offset, i);
+            node_request_deinit(&waiters[i].call.base);
+        }
+        node_close(n);
+        disk_real_close(disk);
+    }
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TEST_MAIN()
