@@ -51,7 +51,7 @@ void buf_reserve(struct buf *b, size_t more)
 uint8_t *buf_extend(struct buf *b, size_t n)
 {
     buf_reserve(b, n);
-    uint8_t *at = b->ptr + b->len;
+    uint8_t *at = b->len > 0 ? b->ptr + b->len : b->ptr; /* no arithmetic on NULL */
     b->len += n;
     return at;
 }

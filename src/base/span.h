@@ -49,7 +49,7 @@ static inline bool span_starts_with(struct span s, struct span prefix)
 /* from <= to <= s.len */
 static inline struct span span_sub(struct span s, size_t from, size_t to)
 {
-    return (struct span){s.ptr + from, to - from};
+    return (struct span){to > 0 ? s.ptr + from : s.ptr, to - from}; /* no arithmetic on NULL */
 }
 
 /* ASCII case-insensitive equality. */

@@ -319,11 +319,12 @@ static enum err scan_start(struct json_reader *r, size_t *at, enum json_type typ
 }
 
 /* *at stands where a key should: left at the value. */
-static enum err scan_key(struct json_reader *r, size_t *at, bool *lone)
+static enum err scan_key(struct json_reader *r, size_t *at, size_t *key_end_out, bool *lone)
 {
     if (peek(r, *at) != '"')
         return fail(r, *at, "expected a key");
     TRY(scan_string(r, at, lone));
+    *key_end_out = *at;
     *at = skip_blanks(r, *at);
     if (peek(r, *at) != ':')
         return fail(r, *at, "expected ':'");
@@ -377,9 +378,10 @@ static enum err scan_value(struct json_reader *r, size_t *at, unsigned *depth_ou
     enum scan_want want = WANT_VALUE;
     for (;;) {
         enum json_type type;
+        size_t key_end;
         switch (want) {
         case WANT_KEY:
-            TRY(scan_key(r, at, lone));
+            TRY(scan_key(r, at, &key_end, lone));
             want = WANT_VALUE;
             break;
         case WANT_VALUE:
@@ -485,16 +487,12 @@ enum err json_next_key(struct json_reader *r, struct json_raw *key_out, bool *mo
     bool more;
     TRY(next(r, '{', '}', &at, &more));
     if (more) {
-        struct json_raw key = {.type = JSON_STRING, .text = {r->text.ptr + at, 0}};
-        if (peek(r, at) != '"')
-            return fail(r, at, "expected a key");
-        size_t end = at;
-        TRY(scan_string(r, &end, &key.lone_surrogate));
-        key.text = span_sub(r->text, at, end);
-        at = skip_blanks(r, end);
-        if (peek(r, at) != ':')
-            return fail(r, at, "expected ':'");
-        r->at = at + 1;
+        struct json_raw key = {.type = JSON_STRING};
+        size_t start = at;
+        size_t end;
+        TRY(scan_key(r, &at, &end, &key.lone_surrogate));
+        key.text = span_sub(r->text, start, end);
+        r->at = at;
         r->value_next = true;
         *key_out = key;
     } else {

@@ -70,7 +70,7 @@ static enum err put_string(struct normaliser *n, struct span raw)
     size_t at = n->keys.len; /* the tail of keys as scratch */
     if (json_string_decode(raw, &n->keys) != ERR_OK)
         return error_set(n->error, ERR_INVALID, "a string holds an unpaired surrogate escape");
-    json_put_string(n->out, span_make(n->keys.ptr + at, n->keys.len - at));
+    json_put_string(n->out, span_sub(buf_span(&n->keys), at, n->keys.len));
     n->keys.len = at;
     return ERR_OK;
 }
@@ -139,7 +139,7 @@ static enum err begin_member(struct normaliser *n, struct span raw_key)
     if (json_string_decode(raw_key, &n->keys) != ERR_OK)
         return error_set(n->error, ERR_INVALID, "a key holds an unpaired surrogate escape");
     member.key_len = n->keys.len - member.key_at;
-    json_put_string(n->out, span_make(n->keys.ptr + member.key_at, member.key_len));
+    json_put_string(n->out, span_sub(buf_span(&n->keys), member.key_at, n->keys.len));
     buf_putc(n->out, ':');
     n->members[n->member_count++] = member;
     return ERR_OK;
@@ -147,7 +147,7 @@ static enum err begin_member(struct normaliser *n, struct span raw_key)
 
 static struct span member_key(const struct buf *keys, const struct member *m)
 {
-    return span_make(keys->ptr + m->key_at, m->key_len);
+    return span_sub(buf_span(keys), m->key_at, m->key_at + m->key_len);
 }
 
 /* By key, and in the order of the text where keys are equal. */
