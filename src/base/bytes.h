@@ -59,6 +59,18 @@ static inline void be64_put(uint8_t *p, uint64_t v)
         p[i] = (uint8_t)(v >> (8 * (7 - i)));
 }
 
+/* Value of a hex digit of either case, -1 when c is none. */
+static inline int hex_value(int c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
 /* Decoding cursor: every get checks the bounds; after the first failure `bad` stays true and every
  * further get returns zero or an empty span, so a decoder may check once at its end. */
 struct cursor {

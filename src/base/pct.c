@@ -2,6 +2,7 @@
  */
 #include "base/pct.h"
 
+#include "base/bytes.h"
 #include "base/hash.h"
 
 #define SHORT_MIN 32    /* smallest limit of a shortened name: room for some of the name */
@@ -51,17 +52,6 @@ void buf_put_pct_short(struct buf *b, struct span name, size_t max)
             return;
         }
     }
-}
-
-static int hex_value(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
 }
 
 void buf_put_pct_decoded(struct buf *b, struct span text, bool plus_is_space)

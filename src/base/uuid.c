@@ -73,17 +73,6 @@ void buf_put_uuid(struct buf *b, const struct uuid *id)
     }
 }
 
-static int hex_value(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 bool uuid_parse(struct span text, struct uuid *out)
 {
     if (text.len != UUID_TEXT_LEN)

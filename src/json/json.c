@@ -9,6 +9,7 @@
  * ends in. The first error is kept with its position and ends everything. */
 #include "json/json.h"
 
+#include "base/bytes.h"
 #include "base/utf8.h"
 
 #if defined(__SSE2__)
@@ -85,17 +86,6 @@ static size_t skip_plain(const struct json_reader *r, size_t at)
     while (at < len && p[at] >= ' ' && p[at] < 0x80 && p[at] != '"' && p[at] != '\\')
         at++;
     return at;
-}
-
-static int hex_value(int c)
-{
-    if (is_digit(c))
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
 }
 
 /* The four hex digits at p, or -1. */

@@ -68,9 +68,9 @@ bool json_valid(struct span text, unsigned depth_max, struct json_raw *raw_out);
 
 /* KV values (spec/kv.md 1): compact, object keys sorted bytewise by decoded form (the last of equal
  * keys wins), numbers as 64-bit integer or shortest double, strings re-escaped minimally.
- * ERR_TOO_LARGE beyond max bytes of output; ERR_TOO_DEEP beyond depth_max; ERR_INVALID for a lone
- * surrogate or a number that no double holds (1E400). Recursion is bounded by depth_max (<= 500).
- */
+ * ERR_TOO_LARGE beyond max bytes of output, repeated keys included; ERR_TOO_DEEP beyond depth_max;
+ * ERR_INVALID for a lone surrogate or a number that no double holds (1E400). On failure out is as
+ * it was. Does not recurse. */
 ERR_CHECK enum err json_normalise(struct span text, unsigned depth_max, size_t max, struct buf *out,
                                   struct error *error);
 

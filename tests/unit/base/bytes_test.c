@@ -83,4 +83,16 @@ TEST(a_length_beyond_the_input_is_bad)
     CHECK(!empty.bad);
 }
 
+TEST(hex_digits)
+{
+    static const char digits[] = "0123456789abcdef";
+    int found = 0;
+    for (int c = -1; c < 256; c++) {
+        const char *at = c > 0 ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
+        CHECK_EQ(hex_value(c), at != NULL ? at - digits : -1);
+        found += at != NULL;
+    }
+    CHECK_EQ(found, 22);
+}
+
 TEST_MAIN()

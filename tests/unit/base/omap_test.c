@@ -47,7 +47,8 @@ TEST(rows_and_tombstones_replace_each_other)
     omap_free(m);
 }
 
-/* Goal: order is that of the bytes where the first eight of the keys are equal or shorter. */
+/* Goal: order is that of the bytes where the first eight or sixteen of the keys are equal, or
+ * shorter. */
 TEST(order_is_bytewise)
 {
     static const struct span keys[] = {
@@ -59,6 +60,9 @@ TEST(order_is_bytewise)
         {(const uint8_t *)"aaaaaaaa", 8},
         {(const uint8_t *)"aaaaaaaa\0", 9},
         {(const uint8_t *)"aaaaaaaab", 9},
+        {(const uint8_t *)"aaaaaaaabbbbbbbb", 16},
+        {(const uint8_t *)"aaaaaaaabbbbbbbb\0", 17},
+        {(const uint8_t *)"aaaaaaaabbbbbbbbc", 17},
         {(const uint8_t *)"b", 1},
         {(const uint8_t *)"\x7f", 1},
         {(const uint8_t *)"\x80", 1},
