@@ -59,6 +59,8 @@ struct node {
     } hooks[NODE_HOOKS_MAX];
     size_t n_hooks;
 
+    bool ended; /* node_end() was called; its caller's thread */
+
     /* Checkpoint thread. */
     int64_t last_checkpoint_mono;
     int64_t last_space_check_mono;

@@ -185,10 +185,11 @@ static void begin_close(struct node *n)
     pthread_mutex_unlock(&n->mutex);
 }
 
-void node_close(struct node *n)
+void node_end(struct node *n)
 {
-    if (n == NULL)
+    if (n == NULL || n->ended)
         return;
+    n->ended = true;
     begin_close(n);
     fail_pending(n);
     if (n->options.manual) {
@@ -200,6 +201,13 @@ void node_close(struct node *n)
         thread_join(n->checkpoint_thread);
     }
     (void)node_pump_checkpoint(n); /* a failure was logged; the WAL still has everything */
+}
+
+void node_close(struct node *n)
+{
+    if (n == NULL)
+        return;
+    node_end(n);
     node_free(n);
 }
 

@@ -41,8 +41,12 @@ void node_options_default(struct node_options *o);
  * *error. */
 ERR_CHECK enum err node_open(const struct node_options *options, struct node **out,
                              struct error *error);
-/* Orderly stop: fails what is still queued with ERR_STOPPED, final checkpoint, closes. NULL is
- * allowed. */
+/* Orderly end: fails what is still queued with ERR_STOPPED, ends the threads, final checkpoint.
+ * After it no hook and no done callback of an earlier request is called any more, new requests fail
+ * at once and reads still work: owners of hooks are freed between this and node_close(). NULL is
+ * allowed, a second call does nothing. */
+void node_end(struct node *n);
+/* node_end() if that was not called, then frees. NULL is allowed. */
 void node_close(struct node *n);
 /* Simulator: drops everything in memory without writing anything, as a crash would. */
 void node_abandon(struct node *n);
