@@ -1,0 +1,403 @@
+/* The program: reads the settings, wires the modules together, stops them in order.
+ *
+ * Boot (each step may refuse, in one FATAL line, exit code 1):
+ *   log writer → settings → process limits, signals → disk → node (recovery) → bucket → sink → API
+ * → listener. So an open port means that recovery finished. Stop, from the first SIGTERM or SIGINT
+ * on (docs/operations.md, Stopping): sink drain begins, beside it the API answers what waits and
+ * the listener closes → requests in flight finish → the sink is awaited up to the grace counted
+ * from the signal → listener, sink, node (final checkpoint). The process ends with code 0 within
+ * the grace and a second, whatever is stuck.
+ *
+ * A storage failure while it runs stops the node, not the process: /health answers 503. */
+#include "api/api.h"
+#include "app/process.h"
+#include "app/push.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include "io/executor.h"
+#include "io/pool.h"
+#include "s3/bucket.h"
+#include "sink/sink.h"
+
+#include <unistd.h>
+
+#define BLOCK_CACHE_BYTES (64u * 1024 * 1024)  /* state database: reads of rows not in memory */
+#define WRITE_BUFFER_BYTES (16u * 1024 * 1024) /* small, to recover soon from a full disk */
+#define FILES_RESERVED 1024u                   /* of the open files: queue logs, database, bucket */
+#define CONNECTIONS_MAX 16384u                 /* their buffers alone are 256 MiB */
+#define READER_THREADS 4u
+#define OVERTIME_US 800000 /* after the grace; the promise is one second */
+#define DRAIN_POLL_US 5000
+
+#ifdef QUEEN_JEMALLOC
+extern const char *malloc_conf;
+const char *malloc_conf = "background_thread:true"; /* freed memory goes back off the hot paths */
+#endif
+
+extern char **environ;
+
+/* Everything of a running broker, in the order it is made. */
+struct broker {
+    struct config config;
+    struct sink_boot_settings sink_settings;
+    unsigned cores, files;
+    char *address;
+    char *db_path;
+    struct disk *disk;
+    struct node *node;
+    struct pool *pool;
+    struct executor executor; /* over pool */
+    struct sink *sink;
+    struct api *api;
+    struct http_server *http;
+};
+
+/* --- settings --- */
+
+static struct config_env environment(void)
+{
+    struct config_env env = {.list = (const char *const *)environ};
+    entropy_fill(entropy_real(), &env.random, sizeof(env.random));
+    return env;
+}
+
+/* The one line of a refused boot, whatever the log filter says. */
+static int fatal(const struct error *error)
+{
+    (void)log_set_filter(SPAN_LIT("error"));
+    log_msg(LOG_ERROR, "boot", "FATAL: %s", error->text);
+    return 1;
+}
+
+/* Reads and shows the settings; both halves are refused before anything is touched. */
+static enum err read_settings(struct broker *b, struct error *error)
+{
+    struct config_env env = environment();
+    char host[256] = "";
+    (void)gethostname(host, sizeof(host) - 1); /* display only: an empty name is survived */
+    output_install(config_peek_log_json(&env));
+    b->cores = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    TRY(config_read(&env, &b->config, error));
+    TRY(sink_settings_read(config_env_get, &env, b->config.node_id, host, b->cores,
+                           &b->sink_settings, error));
+    bool filter_good = log_set_filter(span_str(b->config.log_filter));
+    config_log(&b->config, &env);
+    if (!filter_good)
+        log_msg(LOG_WARN, "boot", "log filter \"%s\" does not parse: \"info\" is used",
+                b->config.log_filter);
+    return ERR_OK;
+}
+
+/* --- boot --- */
+
+static enum err open_db(void *ctx, struct db **out, struct error *error)
+{
+    const struct broker *b = ctx;
+    const struct db_rocks_options options = {
+        .path = b->db_path,
+        .block_cache_bytes = BLOCK_CACHE_BYTES,
+        .write_buffer_bytes = WRITE_BUFFER_BYTES,
+    };
+    return db_rocks_open(&options, out, error);
+}
+
+static enum err start_node(struct broker *b, struct error *error)
+{
+    const struct config *c = &b->config;
+    struct node_options options;
+    struct buf path = BUF_INIT;
+    buf_printf(&path, "%s/state", c->dir);
+    b->db_path = span_dup(buf_span(&path));
+    buf_deinit(&path);
+
+    node_options_default(&options);
+    enum err err = disk_real_open(c->dir, &b->disk, error);
+    if (err == ERR_OK) {
+        options.disk = b->disk;
+        options.open_db = open_db;
+        options.db_ctx = b;
+        options.clock = clock_real();
+        options.entropy = entropy_real();
+        options.segment_bytes = c->segment_bytes;
+        options.durable_every_ms = c->durable_every_ms;
+        options.durable_every_bytes = c->durable_every_bytes;
+        options.entry_max_bytes = c->entry_max_bytes;
+        options.batch_max_commands = (uint32_t)c->batch_max_commands;
+        options.batch_max_bytes = c->batch_max_bytes;
+        options.disk_high_pct = c->disk_high_pct;
+        options.disk_low_pct = c->disk_low_pct;
+        err = node_open(&options, &b->node, error);
+    }
+    if (err != ERR_OK)
+        error_wrap(error, "QUEEN_RAFT_DIR=%s", c->dir);
+    return err;
+}
+
+static void submit_to_pool(struct executor *e, void (*fn)(void *ctx), void *ctx)
+{
+    struct broker *b = (struct broker *)((char *)e - offsetof(struct broker, executor));
+    pool_submit(b->pool, fn, ctx);
+}
+
+static enum err open_bucket(struct broker *b, struct bucket **out, struct error *error)
+{
+    const struct sink_boot_settings *s = &b->sink_settings;
+    const struct file_bucket_options options = {
+        .path = span_str(s->sink.endpoint + strlen("file://")),
+        .bucket = span_str(s->sink.bucket),
+        .instance = span_str(s->node.instance),
+        .executor = &b->executor,
+        .clock = clock_real(),
+        .entropy = entropy_real(),
+    };
+    ASSERT(s->sink.is_file); /* other endpoints are refused with the settings */
+    return file_bucket_open(&options, out, error);
+}
+
+/* Production: the line is written by the sink, the state left behind is what a crash leaves. */
+static void crash(void *ctx, enum sink_crash_point point)
+{
+    (void)ctx;
+    (void)point;
+    abort();
+}
+
+static enum err start_sink(struct broker *b, struct error *error)
+{
+    struct bucket *bucket = NULL;
+    if (!b->sink_settings.node.embedded)
+        return ERR_OK;
+    b->pool = pool_new("queen-s3", (unsigned)b->sink_settings.node.threads);
+    b->executor.submit = submit_to_pool;
+    if (b->sink_settings.has_sink)
+        TRY(open_bucket(b, &bucket, error));
+    const struct sink_options options = {
+        .node = b->node,
+        .clock = clock_real(),
+        .entropy = entropy_real(),
+        .executor = &b->executor,
+        .bucket = bucket,
+        .settings = &b->sink_settings,
+        .spool_dir = b->config.dir,
+        .crash = crash,
+    };
+    return sink_start(&options, &b->sink, error);
+}
+
+static enum err start_listener(struct broker *b, struct error *error)
+{
+    const struct config *c = &b->config;
+    const struct api_options api = {
+        .node = b->node,
+        .clock = clock_real(),
+        .entropy = entropy_real(),
+        .sink = b->sink,
+        .json_depth_max = (unsigned)c->max_json_depth,
+        .admit_max_bytes = c->admit_max_mb * 1024 * 1024,
+        .admit_hold_ms = c->admit_hold_ms,
+        .request_timeout_ms = c->request_timeout_ms,
+        .entry_max_bytes = c->entry_max_bytes,
+        .reader_threads = READER_THREADS,
+        .version = QUEEN_VERSION,
+    };
+    b->api = api_new(&api);
+    unsigned room = b->files > 2 * FILES_RESERVED ? b->files - FILES_RESERVED : b->files / 2;
+    const struct http_options http = {
+        .address = b->address,
+        .port = (uint16_t)c->port,
+        .threads = b->cores,
+        .body_max = c->max_body_bytes,
+        .connections_max = room < CONNECTIONS_MAX ? room : CONNECTIONS_MAX,
+        .handler = api_handle,
+        .admit = api_admit,
+        .ctx = b->api,
+    };
+    enum err err = http_server_start(&http, &b->http, error);
+    if (err != ERR_OK)
+        error_wrap(error, "PORT=%u", (unsigned)c->port);
+    return err;
+}
+
+static enum err start(struct broker *b, struct error *error)
+{
+    enum err err = address_resolve(b->config.bind_addr, &b->address, error);
+    if (err != ERR_OK) {
+        error_wrap(error, "QUEEN_BIND_ADDR");
+        return err;
+    }
+    TRY(start_node(b, error));
+    TRY(start_sink(b, error));
+    return start_listener(b, error);
+}
+
+/* --- stop --- */
+
+/* Until every request was answered; not past `until`, when the sink needs what is left of the
+ * grace. */
+static void await_requests(struct broker *b, int64_t until)
+{
+    while (http_server_inflight(b->http) > 0 && clock_mono_us(clock_real()) < until)
+        (void)usleep(DRAIN_POLL_US);
+    size_t left = http_server_inflight(b->http);
+    if (left > 0)
+        log_msg(LOG_WARN, "shutdown", "%zu requests are not answered yet", left);
+}
+
+/* Whatever was made, newest first; also after a refused boot. */
+static void stop(struct broker *b)
+{
+    http_server_stop(b->http);
+    sink_free(b->sink);
+    pool_free(b->pool);
+    if (b->api != NULL)
+        api_free(b->api);
+    node_close(b->node);
+    disk_real_close(b->disk);
+}
+
+static void shut_down(struct broker *b, int64_t signal_us)
+{
+    int64_t grace_us = (int64_t)b->sink_settings.node.shutdown_grace_ms * 1000;
+    int64_t deadline = signal_us + grace_us;
+    int64_t kept_back =
+        grace_us / 4 < 1000000 ? grace_us / 4 : 1000000; /* sink_wait()'s last part */
+    signals_set_deadline(deadline + OVERTIME_US);
+    if (b->sink != NULL)
+        sink_drain(b->sink);
+    http_server_quiesce(b->http);
+    api_drain(b->api);
+    await_requests(b, deadline - kept_back);
+    log_msg(LOG_INFO, "shutdown", "listener closed");
+    if (b->sink != NULL)
+        (void)sink_wait(b->sink, deadline); /* it says itself when it was cut */
+    stop(b);
+}
+
+static void deinit(struct broker *b)
+{
+    sink_boot_settings_deinit(&b->sink_settings);
+    config_deinit(&b->config);
+    mem_free(b->address);
+    mem_free(b->db_path);
+}
+
+/* --- commands --- */
+
+static void log_listening(const struct broker *b)
+{
+    struct log_line l;
+    log_begin(&l, LOG_INFO, "boot", "listening");
+    log_str(&l, "address", span_str(b->address));
+    log_u64(&l, "port", http_server_port(b->http));
+    log_str(&l, "version", span_str(QUEEN_VERSION));
+    log_end(&l);
+}
+
+static int serve(void)
+{
+    struct broker b = {0};
+    struct error error = {0};
+    enum err err = read_settings(&b, &error);
+    if (err != ERR_OK) {
+        deinit(&b);
+        return fatal(&error);
+    }
+    b.files = process_prepare();
+    if (b.config.has_secrets && !b.config.core_dumps)
+        process_hide();
+    signals_begin();
+    err = start(&b, &error);
+    if (err != ERR_OK) {
+        stop(&b);
+        deinit(&b);
+        return fatal(&error);
+    }
+    log_listening(&b);
+    int64_t signal_us = signals_wait();
+    shut_down(&b, signal_us);
+    log_msg(LOG_INFO, "shutdown", "done");
+    signals_end();
+    deinit(&b);
+    return 0;
+}
+
+static int check_config(void)
+{
+    struct broker b = {0};
+    struct error error = {0};
+    enum err err = read_settings(&b, &error);
+    if (err == ERR_OK && b.sink_settings.has_sink) {
+        struct buf line = BUF_INIT;
+        sink_settings_start_line(&line, &b.sink_settings.sink, &b.sink_settings.node,
+                                 SPAN_LIT("00000000-0000-0000-0000-000000000001"));
+        log_msg(LOG_INFO, "boot", "config: sink " SPAN_FMT, SPAN_ARG(buf_span(&line)));
+        buf_deinit(&line);
+    }
+    deinit(&b);
+    return err == ERR_OK ? 0 : fatal(&error);
+}
+
+static void print(const struct buf *text)
+{
+    (void)fwrite(text->ptr, 1, text->len, stdout);
+}
+
+static int help(void)
+{
+    struct buf text = BUF_INIT;
+    buf_puts(
+        &text,
+        "queen " QUEEN_VERSION ": a message broker with an exactly-once S3 sink inside\n\n"
+        "  queen                     run the broker; every setting is an environment variable\n"
+        "  queen push <queue> ...    push JSON lines, from standard input or one argument\n"
+        "  queen check-config        read the settings, print them, refuse what the broker "
+        "would refuse\n"
+        "  queen --help | --version\n\n"
+        "Settings of the broker, with their [default]; all of them, the sink's QUEEN_S3_* too: "
+        "docs/settings.md\n\n");
+    config_help_put(&text);
+    print(&text);
+    buf_deinit(&text);
+    return 0;
+}
+
+static int settings_doc(void)
+{
+    struct buf text = BUF_INIT;
+    config_doc_put(&text);
+    print(&text);
+    buf_deinit(&text);
+    return 0;
+}
+
+static int version(void)
+{
+    printf("queen " QUEEN_VERSION "\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } commands[] = {
+        {"check-config", check_config}, {"--help", help}, {"-h", help},
+        {"--version", version},         {"-V", version},  {"--settings-doc", settings_doc},
+    };
+    if (argc < 2)
+        return serve();
+    if (strcmp(argv[1], "push") == 0) {
+        const char *port = getenv("PORT");
+        return push_command(argc - 2, argv + 2, port != NULL && port[0] != 0 ? port : "6632");
+    }
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(argv[1], commands[i].name) == 0 && argc == 2)
+            return commands[i].run();
+    }
+    bool lake = strcmp(argv[1], "lake") == 0;
+    fprintf(stderr, "queen: %s%s; see queen --help\n", argv[1],
+            lake ? ": not built yet" : ": unknown command or too many arguments");
+    return 2;
+}
