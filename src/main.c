@@ -244,14 +244,16 @@ static void await_requests(struct broker *b, int64_t until)
         log_msg(LOG_WARN, "shutdown", "%zu requests are not answered yet", left);
 }
 
-/* Whatever was made, newest first; also after a refused boot. */
+/* Whatever was made; also after a refused boot. The node ends first, and is freed last: it calls
+ * into the API and the sink, and they read from it. */
 static void stop(struct broker *b)
 {
     http_server_stop(b->http);
+    node_end(b->node);
     sink_free(b->sink);
-    pool_free(b->pool);
     if (b->api != NULL)
         api_free(b->api);
+    pool_free(b->pool);
     node_close(b->node);
     disk_real_close(b->disk);
 }
