@@ -1,12 +1,13 @@
 /* The program: reads the settings, wires the modules together, stops them in order.
  *
- * Boot (each step may refuse, in one FATAL line, exit code 1):
- *   log writer → settings → process limits, signals → disk → node (recovery) → bucket → sink → API
- * → listener. So an open port means that recovery finished. Stop, from the first SIGTERM or SIGINT
- * on (docs/operations.md, Stopping): sink drain begins, beside it the API answers what waits and
- * the listener closes → requests in flight finish → the sink is awaited up to the grace counted
- * from the signal → listener, sink, node (final checkpoint). The process ends with code 0 within
- * the grace and a second, whatever is stuck.
+ * Boot: log writer, settings, process limits, signals, disk, node (recovery), bucket, sink, API,
+ * listener. Each may refuse, in one FATAL line with exit code 1. An open port means that recovery
+ * finished.
+ *
+ * Stop, from the first SIGTERM or SIGINT on (docs/operations.md): the sink's drain begins; beside
+ * it the listener closes, the API answers what waits and requests in flight finish; then the sink
+ * is awaited up to the grace, which counts from the signal; then the node ends with a last
+ * checkpoint. The process ends with code 0 within the grace and a second, whatever is stuck.
  *
  * A storage failure while it runs stops the node, not the process: /health answers 503. */
 #include "api/api.h"
