@@ -14,6 +14,9 @@
 
 enum kv_op_type { KV_GET, KV_GET_MANY, KV_GET_PREFIX, KV_PUT, KV_PUT_IF_ABSENT, KV_DELETE, KV_INCR, KV_CHECK };
 
+/* Pins belong to rows of this namespace: a KV_DELETE in another one ends no pin. */
+#define KV_PIN_NAMESPACE "queen-s3"
+
 /* What a put of the sink does beside writing its row (not on the wire of POST /api/v1/kv). */
 enum kv_pin { KV_PIN_NONE, KV_PIN_SET, KV_PIN_CLEAR };
 
@@ -92,6 +95,10 @@ ERR_CHECK enum err kv_read(struct state *s, const struct tenant_id *tenant, cons
                            bool *due_out, struct error *error);
 /* Checks of kv.md 2 that need no state. */
 bool kv_namespace_valid(struct span ns);
+/* A JSON number of at most KV_NUMBER_MAX bytes that a double holds: what delta, min and max of KV_INCR
+ * must be. */
+#define KV_NUMBER_MAX 1024u
+bool kv_number_valid(struct span text);
 
 /* Physically removes up to `limit` expired rows met by a walking cursor; invisible. Write lock. */
 void kv_sweep(struct state *s, int64_t now, size_t limit);

@@ -141,8 +141,8 @@ void state_queue_touch(struct state *s, struct queue *q);
  * with pins stays readable by id until the last one ends. */
 void state_queue_delete(struct state *s, struct queue *q);
 /* Ids of queues that are gone for good since the last call (deleted and unpinned), with the applied index
- * that freed each: their logs may be destroyed after a durable checkpoint at or above it. The queue struct
- * is already freed; *logs_out has its log pointer. Arrays owned by the caller (mem_free). */
+ * that freed each (meta.applied, which moves before the entry's commands): their logs may be destroyed after
+ * a durable checkpoint at or above it. The queue struct is already freed; log is what it had. Arrays owned by the caller (mem_free). */
 struct state_freed {
     uint64_t queue_id;
     uint64_t index;
