@@ -14,8 +14,8 @@
 
 #define TEST_COUNT_MAX 512
 
-static struct CMUnitTest test_list[TEST_COUNT_MAX];
-static size_t test_count;
+static struct CMUnitTest test_list[TEST_COUNT_MAX] __attribute__((unused));
+static size_t test_count __attribute__((unused)); /* a helper file of a test has no tests */
 
 #define TEST(name)                                                                                 \
     static void test_##name(void);                                                                 \
