@@ -52,7 +52,8 @@ static void remove_folder(const char *path)
     CHECK(dir != NULL);
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
         char sub[512];
-        snprintf(sub, sizeof(sub), "%s/%s", path, e->d_name);
+        int len = snprintf(sub, sizeof(sub), "%s/%s", path, e->d_name);
+        CHECK(len > 0 && len < (int)sizeof(sub));
         if (e->d_name[0] != '.')
             CHECK_EQ(unlink(sub), 0);
     }

@@ -41,7 +41,7 @@ TEST(every_bit_flip_is_found)
     struct model m;
     small_log(&f, &m);
     for (size_t file = 0; file < 3; file++) {
-        char path[512];
+        char path[FIXTURE_PATH_MAX];
         struct buf bytes = BUF_INIT;
         fixture_path(&f, file, path);
         CHECK(sim_disk_get(f.disk, path, &bytes));
@@ -69,7 +69,7 @@ TEST(every_truncation_is_found)
     struct model m;
     small_log(&f, &m);
     for (size_t file = 0; file < 3; file++) {
-        char path[512];
+        char path[FIXTURE_PATH_MAX];
         struct buf bytes = BUF_INIT;
         fixture_path(&f, file, path);
         CHECK(sim_disk_get(f.disk, path, &bytes));
@@ -93,7 +93,7 @@ TEST(bytes_behind_the_length_are_cut)
     struct model m;
     small_log(&f, &m);
     for (size_t file = 0; file < 3; file++) {
-        char path[512];
+        char path[FIXTURE_PATH_MAX];
         struct buf bytes = BUF_INIT;
         fixture_path(&f, file, path);
         CHECK(sim_disk_get(f.disk, path, &bytes));
@@ -120,7 +120,7 @@ TEST(a_missing_segment_is_named)
     for (size_t file = 0; file < 3; file++) {
         struct fixture f;
         struct model m;
-        char path[512];
+        char path[FIXTURE_PATH_MAX];
         small_log(&f, &m);
         fixture_path(&f, file, path);
         CHECK_EQ(disk_unlink(f.disk, path, &f.error), ERR_OK);
@@ -153,7 +153,7 @@ TEST(a_file_from_elsewhere_is_found)
 {
     struct fixture f;
     struct model m;
-    char paths[3][512];
+    char paths[3][FIXTURE_PATH_MAX];
     struct buf bytes[3] = {BUF_INIT, BUF_INIT, BUF_INIT};
     small_log(&f, &m);
     for (size_t i = 0; i < 3; i++) {
@@ -172,8 +172,8 @@ TEST(a_file_from_elsewhere_is_found)
     }
     struct qlog *other = NULL;
     for (size_t i = 0; i < 3; i++) {
-        char path[512];
-        snprintf(path, sizeof(path), "data/qlog/8/%s", strrchr(paths[i], '/') + 1);
+        char path[FIXTURE_PATH_MAX];
+        fixture_join(path, "data/qlog/8", strrchr(paths[i], '/') + 1);
         sim_disk_put(f.disk, path, buf_span(&bytes[i]));
         buf_deinit(&bytes[i]);
     }
@@ -191,10 +191,10 @@ TEST(damage_after_opening_is_found_by_reading)
     small_log(&f, &m);
     for (size_t i = 0; i < m.n; i++) {
         const struct model_run *run = &m.runs[i];
-        char path[512];
+        char path[FIXTURE_PATH_MAX];
         uint64_t first = 0;
         for (size_t file = 0; file < 3; file++) {
-            char name[512];
+            char name[FIXTURE_PATH_MAX];
             fixture_path(&f, file, name);
             uint64_t at = strtoull(strstr(name, "seg-") + 4, NULL, 16);
             if (at <= run->position) {
@@ -237,7 +237,7 @@ TEST(another_version_is_refused_by_name)
 {
     struct fixture f;
     struct model m;
-    char path[512];
+    char path[FIXTURE_PATH_MAX];
     struct buf bytes = BUF_INIT;
     small_log(&f, &m);
     fixture_path(&f, 2, path);

@@ -28,6 +28,14 @@ static inline void fixture_set_open(struct fixture *f)
     CHECK_EQ(qlog_set_open(&options, &f->set, &f->error), ERR_OK);
 }
 
+#define FIXTURE_PATH_MAX 512
+
+static inline void fixture_join(char out[FIXTURE_PATH_MAX], const char *folder, const char *name)
+{
+    int len = snprintf(out, FIXTURE_PATH_MAX, "%s/%s", folder, name);
+    CHECK(len > 0 && len < FIXTURE_PATH_MAX);
+}
+
 /* An empty log on a new disk. */
 static inline void fixture_init(struct fixture *f, bool real, uint64_t segment_bytes)
 {
@@ -48,8 +56,8 @@ static inline void fixture_remove(struct disk *d, const char *path)
     struct disk_list list = {0};
     CHECK_EQ(disk_list(d, path, &list, NULL), ERR_OK);
     for (size_t i = 0; i < list.count; i++) {
-        char sub[512];
-        snprintf(sub, sizeof(sub), "%s/%s", path, list.entries[i].name);
+        char sub[FIXTURE_PATH_MAX];
+        fixture_join(sub, path, list.entries[i].name);
         if (list.entries[i].is_dir)
             fixture_remove(d, sub);
         else
@@ -92,12 +100,12 @@ static inline size_t fixture_files(struct fixture *f)
 }
 
 /* Path of the i-th segment file. */
-static inline void fixture_path(struct fixture *f, size_t i, char out[512])
+static inline void fixture_path(struct fixture *f, size_t i, char out[FIXTURE_PATH_MAX])
 {
     struct disk_list list = {0};
     CHECK_EQ(disk_list(f->disk, "data/qlog/7", &list, &f->error), ERR_OK);
     CHECK(i < list.count);
-    snprintf(out, 512, "data/qlog/7/%s", list.entries[i].name);
+    fixture_join(out, "data/qlog/7", list.entries[i].name);
     disk_list_deinit(&list);
 }
 

@@ -243,7 +243,7 @@ TEST(gaps_below_the_start_are_no_damage)
         fixture_init(&f, false, SEGMENT);
         model_init(&m, 9, 5, 40);
         fill(&f, &m, 60);
-        char paths[5][512];
+        char paths[5][FIXTURE_PATH_MAX];
         for (size_t i = 0; i < 5; i++)
             fixture_path(&f, i, paths[i]);
         uint64_t start = strtoull(strstr(paths[4], "seg-") + 4, NULL, 16);
