@@ -1,0 +1,12 @@
+# The few commands people type; scripts/ and meson do the work.
+build:            ; scripts/build
+test:             ; scripts/test
+sim: asan         ; meson test -C build-asan --no-rebuild --suite sim --print-errorlogs
+fuzz:             ; tests/fuzz/run.sh
+bench: build      ; bench/run.sh
+lint:             ; scripts/test format headers layers clang
+format:           ; git ls-files -z '*.c' '*.h' | xargs -0 clang-format-14 -i
+prove:            ; scripts/prove
+asan:             ; scripts/test build
+docs: asan        ; build-asan/queen --settings-doc >docs/settings.md
+.PHONY: build test sim fuzz bench lint format prove asan docs
