@@ -1,0 +1,233 @@
+/* The route table, dispatch, admission, and the API's life. */
+#include "api/internal.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <unistd.h>
+
+#define TIMEOUT_MS_MAX 60000u
+#define KV_KEYS_MAX 1024u
+#define VALUE_DEPTH_MAX 500u /* json_normalise recurses */
+#define FREE_POLL_US 1000
+
+/* Who may call a route once tokens are checked (spec/security.md); not enforced yet. */
+enum access { ACCESS_PUBLIC, ACCESS_WRITE, ACCESS_READ, ACCESS_READ_WRITE, ACCESS_ADMIN };
+
+struct route {
+    enum http_method method;
+    const char *pattern; /* the path; a trailing '*' takes the rest, which is not empty */
+    void (*handler)(struct api *a, struct http_request *http, struct span rest);
+    enum access access;
+};
+
+static const struct route routes[] = {
+    {HTTP_POST, "/api/v1/push", api_push, ACCESS_WRITE},
+    {HTTP_POST, "/api/v1/fetch", api_fetch, ACCESS_READ},
+    {HTTP_POST, "/api/v1/partitions/changed", api_changed, ACCESS_READ},
+    {HTTP_POST, "/api/v1/kv", api_kv, ACCESS_READ_WRITE},
+    {HTTP_POST, "/api/v1/configure", api_configure, ACCESS_READ_WRITE},
+    {HTTP_DELETE, "/api/v1/resources/queues/*", api_queue_delete, ACCESS_ADMIN},
+    {HTTP_GET, "/health", api_health, ACCESS_PUBLIC},
+    {HTTP_GET, "/status", api_status, ACCESS_READ},
+    {HTTP_GET, "/metrics", api_metrics, ACCESS_PUBLIC},
+    {HTTP_GET, "/metrics/prometheus", api_metrics_text, ACCESS_PUBLIC},
+};
+
+/* --- dispatch -----------------------------------------------------------------------------------
+ */
+
+static bool matches(const char *pattern, struct span path, struct span *rest)
+{
+    size_t len = strlen(pattern);
+    *rest = (struct span){NULL, 0};
+    if (pattern[len - 1] != '*')
+        return span_eq(path, span_make(pattern, len));
+    if (path.len < len || !span_starts_with(path, span_make(pattern, len - 1)))
+        return false;
+    *rest = span_sub(path, len - 1, path.len);
+    return true;
+}
+
+static void answer_no_route(struct http_request *http)
+{
+    struct buf body = BUF_INIT, path = BUF_INIT;
+    buf_put_utf8_lossy(&path, http_request_path(http));
+    buf_puts(&body, "{\"code\":\"no_such_route\",\"error\":\"not found\",\"path\":");
+    buf_put_json_string(&body, buf_span(&path));
+    buf_putc(&body, '}');
+    buf_deinit(&path);
+    answer_json(http, 404, &body);
+}
+
+static const char *method_text(enum http_method method)
+{
+    switch (method) {
+    case HTTP_GET:
+        return "GET, HEAD";
+    case HTTP_POST:
+        return "POST";
+    case HTTP_PUT:
+        return "PUT";
+    case HTTP_DELETE:
+        return "DELETE";
+    case HTTP_HEAD:
+    case HTTP_OTHER:
+        break;
+    }
+    return "";
+}
+
+static void answer_wrong_method(struct http_request *http, enum http_method allowed)
+{
+    struct buf body = BUF_INIT;
+    buf_puts(&body, "{\"error\":\"method not allowed\",\"code\":\"method_not_allowed\"}");
+    http_respond(http,
+                 &(struct http_answer){
+                     .status = 405, .extra_name = "Allow", .extra_value = method_text(allowed)},
+                 &body);
+}
+
+static void dispatch(struct api *a, struct http_request *http)
+{
+    struct span path = http_request_path(http);
+    enum http_method method = http_request_method(http);
+    const struct route *other = NULL; /* the same path with another method */
+    if (method == HTTP_HEAD)
+        method = HTTP_GET;
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        struct span rest;
+        if (!matches(routes[i].pattern, path, &rest))
+            continue;
+        if (routes[i].method == method) {
+            routes[i].handler(a, http, rest);
+            return;
+        }
+        if (rest.len == 0)
+            other = &routes[i];
+    }
+    if (other != NULL)
+        answer_wrong_method(http, other->method);
+    else
+        answer_no_route(http);
+}
+
+/* Status routes answer while everything else stops. */
+static bool answers_while_draining(struct span path)
+{
+    return !span_starts_with(path, SPAN_LIT("/api/"));
+}
+
+void api_handle(void *ctx, struct http_request *http)
+{
+    struct api *a = ctx;
+    uint64_t charge = (uintptr_t)http_request_ctx(http);
+    atomic_fetch_add(&a->counters.requests, 1);
+    if (atomic_load(&a->draining) && !answers_while_draining(http_request_path(http)))
+        answer_err(http, ERR_STOPPED);
+    else
+        dispatch(a, http);
+    atomic_fetch_sub(&a->reading, charge); /* the node counts it from here on */
+}
+
+/* --- admission ----------------------------------------------------------------------------------
+ */
+
+/* Pushes wait for no room here: what would pass the limit is refused at once, 429. A body of
+ * unknown length is let in and counted by the node when it is whole. One push is always let in,
+ * however large. */
+static bool admit(struct api *a, uint64_t length)
+{
+    uint64_t max = a->options.admit_max_bytes;
+    uint64_t charge = length == UINT64_MAX ? 0 : length;
+    uint64_t before = atomic_fetch_add(&a->reading, charge);
+    uint64_t busy = before + node_queued_bytes(a->options.node);
+    if (max == 0 || busy == 0 || (busy < max && charge <= max - busy))
+        return true;
+    atomic_fetch_sub(&a->reading, charge);
+    return false;
+}
+
+bool api_admit(void *ctx, struct http_request *http, uint64_t length)
+{
+    struct api *a = ctx;
+    if (!span_eq(http_request_path(http), SPAN_LIT("/api/v1/push")))
+        return true;
+    if (!admit(a, length)) {
+        atomic_fetch_add(&a->counters.overloaded, 1);
+        answer_err(http, ERR_OVERLOADED);
+        return false;
+    }
+    atomic_fetch_add(&a->counters.admitted, 1);
+    if (length != UINT64_MAX)
+        http_request_set_ctx(http, (void *)(uintptr_t)length); /* given back when it is parsed */
+    return true;
+}
+
+void api_aborted(void *ctx, struct http_request *http)
+{
+    struct api *a = ctx;
+    atomic_fetch_sub(&a->reading, (uintptr_t)http_request_ctx(http));
+}
+
+/* --- life ---------------------------------------------------------------------------------------
+ */
+
+static struct api_options with_defaults(struct api_options o)
+{
+    if (o.request_timeout_ms < 1)
+        o.request_timeout_ms = 1;
+    if (o.request_timeout_ms > TIMEOUT_MS_MAX)
+        o.request_timeout_ms = TIMEOUT_MS_MAX;
+    if (o.reader_threads == 0)
+        o.reader_threads = 1;
+    if (o.json_depth_max == 0 || o.json_depth_max > JSON_DEPTH_MAX)
+        o.json_depth_max = JSON_DEPTH_MAX;
+    return o;
+}
+
+struct api *api_new(const struct api_options *options)
+{
+    static const double bounds[] = {0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000};
+    struct api *a = mem_new(sizeof(*a));
+    a->options = with_defaults(*options);
+    a->kv_limits = (struct kv_limits){
+        .value_max = options->kv_value_max == 0 ? KV_VALUE_MAX : options->kv_value_max,
+        .ops_max = options->kv_ops_max == 0 ? KV_OPS_MAX : options->kv_ops_max,
+        .keys_max = options->kv_keys_max == 0 ? KV_KEYS_MAX : options->kv_keys_max,
+        .depth_max = a->options.json_depth_max < VALUE_DEPTH_MAX ? a->options.json_depth_max
+                                                                 : VALUE_DEPTH_MAX,
+    };
+    a->started_us = clock_mono_us(a->options.clock);
+    a->kv.duration_ms.bounds = bounds;
+    a->kv.duration_ms.n_bounds = sizeof(bounds) / sizeof(bounds[0]);
+    pthread_mutex_init(&a->kv.lock, NULL);
+    pthread_mutex_init(&a->minter.lock, NULL);
+    pthread_mutex_init(&a->waits.lock, NULL);
+    a->timers = timers_new(a->options.clock);
+    a->readers = pool_new("queen-read", a->options.reader_threads);
+    node_add_hook(a->options.node, waits_hook, a);
+    return a;
+}
+
+void api_drain(struct api *a)
+{
+    atomic_store(&a->draining, true);
+    waits_wake_all(a);
+}
+
+void api_free(struct api *a)
+{
+    if (a == NULL)
+        return;
+    api_drain(a);
+    while (atomic_load(&a->outstanding) > 0)
+        (void)usleep(FREE_POLL_US); /* completions are under way */
+    pool_free(a->readers);
+    timers_free(a->timers);
+    map64_deinit(&a->waits.lists);
+    pthread_mutex_destroy(&a->waits.lock);
+    pthread_mutex_destroy(&a->minter.lock);
+    pthread_mutex_destroy(&a->kv.lock);
+    mem_free(a);
+}
