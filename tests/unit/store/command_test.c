@@ -69,8 +69,8 @@ TEST(fields_out_of_range_are_refused)
     static const struct {
         size_t at;
         uint8_t value;
-    } damage[] = {{0, 2}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {4, 3}, {7, 0xFF}, {15, 0x80}, {16, 0},
-                  {16, 9}, {17, 1}, {19, 1}, {20, 4}, {23, 0xFF}};
+    } damage[] = {{0, 2},     {1, 1},  {2, 1},  {3, 1},  {4, 1},  {4, 3},  {7, 0xFF},
+                  {15, 0x80}, {16, 0}, {16, 9}, {17, 1}, {19, 1}, {20, 4}, {23, 0xFF}};
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         struct buf entry = BUF_INIT;
         make_entry(&entry);
