@@ -6,10 +6,10 @@
 
 #include <inttypes.h>
 
-#define WRITES 7u
+#define WRITES 8u
 #define ENTRIES_PER_WRITE 2u
 
-/* Two segments of three writes and one of one write; the log was opened before the last `since`
+/* Two segments of three writes and one of two; the log was opened before the last `since`
  * writes. Closed. */
 static struct scene *make_log(unsigned since)
 {
@@ -132,7 +132,7 @@ TEST(damaged_last_write_is_refused_after_a_restart)
     char path[64];
     segment_path(path, 3);
     for (size_t at = 0; at < covered(WRITES - 1); at++)
-        CHECK_EQ(try_flip(s, path, WAL_BLOCK + at, (unsigned)at % 8), REFUSED);
+        CHECK_EQ(try_flip(s, path, 2 * WAL_BLOCK + at, (unsigned)at % 8), REFUSED);
     scene_free(s);
 }
 
