@@ -5,7 +5,7 @@ sim: asan         ; meson test -C build-asan --no-rebuild --suite sim --print-er
 fuzz:             ; tests/fuzz/run.sh
 bench: build      ; bench/run.sh
 lint:             ; scripts/test format headers layers clang
-format:           ; git ls-files -z '*.c' '*.h' | xargs -0 clang-format-14 -i
+format:           ; find src tests bench -name '*.[ch]' -print0 | xargs -0 clang-format-14 -i
 prove:            ; scripts/prove
 asan:             ; scripts/test build
 docs: asan        ; build-asan/queen --settings-doc >docs/settings.md

@@ -19,6 +19,7 @@
 #include "io/executor.h"
 #include "io/pool.h"
 #include "s3/bucket.h"
+#include "sink/settings_table.h"
 #include "sink/sink.h"
 
 #include <unistd.h>
@@ -368,7 +369,18 @@ static int help(void)
 static int settings_doc(void)
 {
     struct buf text = BUF_INIT;
+    buf_puts(&text,
+             "# Settings\n\n"
+             "Environment variables, read once at boot. `queen check-config` reads them as the "
+             "broker would, prints what\nthey come to, and says what it would refuse. (Generated: "
+             "`make docs`.)\n\n");
     config_doc_put(&text);
+    buf_puts(&text,
+             "\n## The sink\n\n"
+             "Read only when `QUEEN_S3_EMBEDDED` is true, the switch of the sink on this node. "
+             "Strict: a value that is\nnot accepted, and a required one that is missing, stop the "
+             "boot.\n\n");
+    setting_put_docs(&text);
     print(&text);
     buf_deinit(&text);
     return 0;
