@@ -187,6 +187,16 @@ static enum err start_sink(struct broker *b, struct error *error)
     return sink_start(&options, &b->sink, error);
 }
 
+static void sink_status(void *ctx, struct buf *out)
+{
+    sink_status_put(ctx, out);
+}
+
+static void sink_metrics(void *ctx, struct buf *out)
+{
+    sink_metrics_put(ctx, out);
+}
+
 static enum err start_listener(struct broker *b, struct error *error)
 {
     const struct config *c = &b->config;
@@ -194,13 +204,18 @@ static enum err start_listener(struct broker *b, struct error *error)
         .node = b->node,
         .clock = clock_real(),
         .entropy = entropy_real(),
-        .sink = b->sink,
+        .sink_status = b->sink != NULL ? sink_status : NULL,
+        .sink_metrics = b->sink != NULL ? sink_metrics : NULL,
+        .sink_ctx = b->sink,
         .json_depth_max = (unsigned)c->max_json_depth,
         .admit_max_bytes = c->admit_max_mb * 1024 * 1024,
         .admit_hold_ms = c->admit_hold_ms,
         .request_timeout_ms = c->request_timeout_ms,
         .entry_max_bytes = c->entry_max_bytes,
         .reader_threads = READER_THREADS,
+        .kv_value_max = (uint32_t)c->kv_value_max,
+        .kv_ops_max = (uint32_t)c->kv_ops_max,
+        .kv_keys_max = (uint32_t)c->kv_keys_max,
         .version = QUEEN_VERSION,
     };
     b->api = api_new(&api);
@@ -213,6 +228,7 @@ static enum err start_listener(struct broker *b, struct error *error)
         .connections_max = room < CONNECTIONS_MAX ? room : CONNECTIONS_MAX,
         .handler = api_handle,
         .admit = api_admit,
+        .aborted = api_aborted,
         .ctx = b->api,
     };
     enum err err = http_server_start(&http, &b->http, error);
@@ -253,8 +269,7 @@ static void stop(struct broker *b)
     http_server_stop(b->http);
     node_end(b->node);
     sink_free(b->sink);
-    if (b->api != NULL)
-        api_free(b->api);
+    api_free(b->api);
     pool_free(b->pool);
     node_close(b->node);
     disk_real_close(b->disk);

@@ -39,6 +39,8 @@ struct config {
     uint64_t admit_max_mb; /* 0 = no admission control */
     uint64_t admit_hold_ms;
     double disk_high_pct, disk_low_pct;
+    /* key-value store */
+    uint64_t kv_value_max, kv_ops_max, kv_keys_max;
     /* security */
     bool core_dumps;
     bool has_secrets; /* some secret is configured, the sink's included */

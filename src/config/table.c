@@ -136,7 +136,13 @@ const struct config_row config_rows[] = {
     BOOL(CONFIG_SECURITY, "QUEEN_CORE_DUMPS", core_dumps, "false",
          "allows core dumps and debuggers although secrets are configured"),
 
-    IGNORED(CONFIG_KV_TIMERS, "QUEEN_KV_*", "limits of the key-value store, which are fixed"),
+    INT(CONFIG_KV_TIMERS, "QUEEN_KV_MAX_VALUE_BYTES", kv_value_max, "65536", 1, MIB,
+        "largest value of the key-value store, in compact form"),
+    INT(CONFIG_KV_TIMERS, "QUEEN_KV_MAX_OPS_PER_CALL", kv_ops_max, "256", 1, 4096,
+        "most operations of one call of it"),
+    INT(CONFIG_KV_TIMERS, "QUEEN_KV_MAX_KEYS_PER_CALL", kv_keys_max, "1024", 1, 4096,
+        "most keys of one call of it"),
+    IGNORED(CONFIG_KV_TIMERS, "QUEEN_KV_*", "rates and tenants of the key-value store"),
     IGNORED(CONFIG_KV_TIMERS, "QUEEN_TIMER_*", "timers"),
 
     NOT_BUILT(CONFIG_EPHEMERAL, "QUEEN_KAFKA_*", CONFIG_SECRET, "", "the Kafka front"),
