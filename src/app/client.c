@@ -132,7 +132,7 @@ static enum err read_more(struct client *c, struct error *error)
 /* Bytes of the head with its blank line; 0 while it is not complete. */
 static size_t head_size(struct span in)
 {
-    const uint8_t *end = memmem(in.ptr, in.len, "\r\n\r\n", 4);
+    const uint8_t *end = in.len == 0 ? NULL : memmem(in.ptr, in.len, "\r\n\r\n", 4);
     return end == NULL ? 0 : (size_t)(end - in.ptr) + 4;
 }
 

@@ -156,7 +156,8 @@ int push_command(int n, char **arguments, const char *default_port)
     enum err err = client_open(buf_span(&url), &p.client, &error);
     if (err == ERR_OK)
         err = p.text != NULL ? push_text(&p, &error) : push_lines(&p, &error);
-    printf("pushed %llu records to %s", (unsigned long long)p.queued, p.queue);
+    printf("pushed %llu record%s to %s", (unsigned long long)p.queued, p.queued == 1 ? "" : "s",
+           p.queue);
     if (p.duplicates > 0)
         printf(" (%llu more were there already)", (unsigned long long)p.duplicates);
     printf("\n");
