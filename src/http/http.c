@@ -32,8 +32,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNECTION_MEMORY (16u * 1024) /* of the library, per connection: larger headers are 431   \
-                                        */
+#define CONNECTION_MEMORY                                                                          \
+    (16u * 1024) /* of the library, per connection: larger headers are 431                         \
+                  */
 #define BACKLOG 4096
 #define IDLE_TIMEOUT_S 75
 #define PROGRESS_TIMEOUT_S 60
@@ -531,7 +532,7 @@ struct span http_request_header(const struct http_request *r, const char *name)
     const char *value = r->connection == NULL
                             ? NULL
                             : MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
-    return value == NULL ? (struct span){NULL, 0} : span_str(value);
+    return value == NULL ? (struct span){NULL, 0} : span_trim(span_str(value));
 }
 
 struct span http_request_body(const struct http_request *r)
