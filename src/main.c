@@ -362,6 +362,19 @@ static void print(const struct buf *text)
     (void)fwrite(text->ptr, 1, text->len, stdout);
 }
 
+static void put_sink_help(struct buf *out)
+{
+    for (unsigned id = 0; id < SETTING_COUNT; id++) {
+        const struct setting *row = setting_row((enum setting_id)id);
+        buf_printf(out, "  %-32s %s", row->variable, row->what);
+        if (row->fallback_text != NULL)
+            buf_printf(out, " [%s]", row->fallback_text);
+        else if (row->kind == KIND_INT)
+            buf_printf(out, " [%llu]", (unsigned long long)row->fallback);
+        buf_putc(out, '\n');
+    }
+}
+
 static int help(void)
 {
     struct buf text = BUF_INIT;
