@@ -697,7 +697,7 @@ TEST(a_checkpoint_beside_apply_is_consistent)
 /* Goal: a database that does not fit together is refused, never repaired. */
 TEST(damaged_rows_are_refused)
 {
-    static const struct {
+    const struct {
         struct span key, value;
     } rows[] = {
         {SPAN_LIT("M"), SPAN_LIT("\x01short")},
