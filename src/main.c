@@ -386,9 +386,10 @@ static int help(void)
         "  queen check-config        read the settings, print them, refuse what the broker "
         "would refuse\n"
         "  queen --help | --version\n\n"
-        "Settings of the broker, with their [default]; all of them, the sink's QUEEN_S3_* too: "
-        "docs/settings.md\n\n");
+        "Settings, with their [default]; more about them in docs/settings.md:\n\n");
     config_help_put(&text);
+    buf_puts(&text, "\nOf the sink, read when QUEEN_S3_EMBEDDED is true [false]:\n\n");
+    put_sink_help(&text);
     print(&text);
     buf_deinit(&text);
     return 0;
