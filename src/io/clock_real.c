@@ -3,6 +3,8 @@
 
 #include "base/err.h"
 
+#include <time.h>
+
 static int64_t read_us(clockid_t id)
 {
     struct timespec t;

@@ -5,6 +5,7 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define BLOCK_SIZE 256 /* getrandom() gives up to 256 bytes whole, never interrupted */

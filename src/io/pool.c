@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <time.h>
 
 #define NAME_SIZE 16 /* the kernel's limit, with the NUL */
 

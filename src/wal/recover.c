@@ -14,6 +14,8 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
+#include <stdio.h>
+
 struct found_file {
     uint64_t number, size;
 };

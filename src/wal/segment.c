@@ -11,6 +11,7 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 static const uint8_t zeros[WAL_BLOCK];
 
@@ -197,12 +198,17 @@ enum err wal_segments_retire(struct wal *w, const struct wal_segment_header *seg
     enum err err = ERR_OK;
     for (size_t i = 0; i < n && err == ERR_OK; i++) {
         char *path = wal_file_path(w, "seg", segments[i].n);
+        bool recycled = false;
         if (kept < room && segments[i].size == w->segment_bytes && may_keep(w, 0)) {
             char *spare = wal_file_path(w, "spare", id + kept);
             err = disk_rename(w->disk, path, spare, error);
-            kept += err == ERR_OK;
+            recycled = err == ERR_OK;
             mem_free(spare);
-        } else {
+        }
+        if (recycled) {
+            kept++;
+        } else if (err == ERR_OK ||
+                   err == ERR_NO_SPACE) { /* no space for a name: free the file's */
             err = disk_unlink(w->disk, path, error);
             if (err == ERR_OK)
                 wal_bytes_add(w, -(int64_t)segments[i].size);
