@@ -1,0 +1,248 @@
+/* The queen_s3_* families, in their order (spec/sink-status-metrics.md 2; family 16: decisions.md
+ * 1). */
+#include "sink/sink_internal.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+
+static const double RECORD_BOUNDS[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
+static const double BYTE_BOUNDS[] = {1048576,   4194304,   16777216,  67108864,
+                                     134217728, 268435456, 536870912, 1073741824};
+
+void sink_counters_init(struct sink_counters *c)
+{
+    c->window_records = (struct metrics_histogram){
+        .bounds = RECORD_BOUNDS, .n_bounds = sizeof(RECORD_BOUNDS) / sizeof(RECORD_BOUNDS[0])};
+    c->window_bytes = (struct metrics_histogram){
+        .bounds = BYTE_BOUNDS, .n_bounds = sizeof(BYTE_BOUNDS) / sizeof(BYTE_BOUNDS[0])};
+}
+
+void sink_counters_deinit(struct sink_counters *c)
+{
+    mem_free(c->requests);
+}
+
+static int request_order(const struct request_count *a, enum bucket_op op, unsigned code)
+{
+    char code_a[16], code_b[16];
+    int order = strcmp(bucket_op_label(a->op), bucket_op_label(op));
+
+    if (order != 0)
+        return order;
+    (void)snprintf(code_a, sizeof(code_a), "%u", a->code); /* fits */
+    (void)snprintf(code_b, sizeof(code_b), "%u", code);
+    return strcmp(code_a, code_b);
+}
+
+void sink_counters_request(struct sink_counters *c, enum bucket_op op, unsigned code)
+{
+    size_t at = 0;
+
+    while (at < c->n_requests && request_order(&c->requests[at], op, code) < 0)
+        at++;
+    if (at == c->n_requests || request_order(&c->requests[at], op, code) != 0) {
+        c->requests = mem_grow(c->requests, (c->n_requests + 1) * sizeof(*c->requests));
+        memmove(&c->requests[at + 1], &c->requests[at],
+                (c->n_requests - at) * sizeof(*c->requests));
+        c->requests[at] = (struct request_count){.op = op, .code = code};
+        c->n_requests++;
+    }
+    c->requests[at].count++;
+}
+
+/* --- per-queue families --- */
+
+/* The value of one family for one queue; false: no sample. */
+typedef bool (*queue_value_fn)(const struct slot *slot, double *out);
+
+static bool value_lag(const struct slot *slot, double *out)
+{
+    const struct sink_row *row = sink_task_row(slot->task);
+    int64_t lag;
+
+    if (!row->owned_here || !sink_row_lag(row, &lag))
+        return false;
+    *out = (double)lag / 1e6;
+    return true;
+}
+
+static bool value_windows(const struct slot *slot, double *out)
+{
+    *out = (double)sink_task_row(slot->task)->windows;
+    return slot->ever_owned;
+}
+
+static bool value_records(const struct slot *slot, double *out)
+{
+    *out = (double)sink_task_row(slot->task)->records;
+    return slot->ever_owned;
+}
+
+static bool value_bytes(const struct slot *slot, double *out)
+{
+    *out = (double)sink_task_row(slot->task)->bytes;
+    return slot->ever_owned;
+}
+
+static bool value_lost(const struct slot *slot, double *out)
+{
+    *out = 0; /* retention is not built yet, so nothing is lost */
+    return slot->ever_owned;
+}
+
+static bool value_fetch_ok(const struct slot *slot, double *out)
+{
+    *out = (double)slot->fetch_ok;
+    return slot->fetch_ok > 0;
+}
+
+static bool value_fetch_error(const struct slot *slot, double *out)
+{
+    *out = (double)slot->fetch_error;
+    return slot->fetch_error > 0;
+}
+
+static bool value_partitions(const struct slot *slot, double *out)
+{
+    const struct sink_row *row = sink_task_row(slot->task);
+
+    *out = (double)row->partitions;
+    return row->owned_here && row->has_discovery;
+}
+
+static bool value_checkpoint_age(const struct slot *slot, double *out)
+{
+    const struct sink_row *row = sink_task_row(slot->task);
+
+    *out = (double)(row->k - (row->k < row->checkpoint_k ? row->k : row->checkpoint_k));
+    return row->owned_here && row->has_checkpoint;
+}
+
+static bool value_quoted(const struct slot *slot, double *out)
+{
+    *out = (double)slot->quoted;
+    return slot->quoted > 0;
+}
+
+static void put_queues(const struct sink *s, struct buf *out, const char *name,
+                       queue_value_fn value, struct metric_label more)
+{
+    for (size_t i = 0; i < s->n_slots; i++) {
+        double v;
+        struct metric_label labels[] = {{"queue", buf_span(&s->slots[i]->name)}, more};
+        if (value(s->slots[i], &v))
+            metrics_sample(out, name, NULL, labels, more.name == NULL ? 1 : 2, v);
+    }
+}
+
+static void queue_family(const struct sink *s, struct buf *out, const char *name,
+                         enum metric_type type, const char *help, queue_value_fn value)
+{
+    metrics_family(out, name, type, help);
+    put_queues(s, out, name, value, (struct metric_label){0});
+}
+
+/* Two results of one queue stand together: sorted by queue, then result. */
+static void fetch_family(const struct sink *s, struct buf *out)
+{
+    static const char name[] = "queen_s3_fetch_calls_total";
+    struct {
+        const char *result;
+        queue_value_fn value;
+    } results[] = {{"error", value_fetch_error}, {"ok", value_fetch_ok}};
+
+    metrics_family(out, name, METRIC_COUNTER, "Read calls of the sink.");
+    for (size_t i = 0; i < s->n_slots; i++) {
+        for (size_t r = 0; r < 2; r++) {
+            double v;
+            struct metric_label labels[] = {{"queue", buf_span(&s->slots[i]->name)},
+                                            {"result", span_str(results[r].result)}};
+            if (results[r].value(s->slots[i], &v))
+                metrics_sample(out, name, NULL, labels, 2, v);
+        }
+    }
+}
+
+static void bytes_family(const struct sink *s, struct buf *out)
+{
+    static const char name[] = "queen_s3_bytes_written_total";
+
+    metrics_family(out, name, METRIC_COUNTER,
+                   "Bytes of the objects of committed windows, compressed.");
+    if (s->settings != NULL)
+        put_queues(
+            s, out, name, value_bytes,
+            (struct metric_label){"format", span_str(sink_format_name(s->settings->format))});
+}
+
+static void requests_family(const struct sink *s, struct buf *out)
+{
+    static const char name[] = "queen_s3_s3_requests_total";
+
+    metrics_family(out, name, METRIC_COUNTER,
+                   "Requests to the bucket, every attempt; code 0 is no answer.");
+    for (size_t i = 0; i < s->counters.n_requests; i++) {
+        const struct request_count *r = &s->counters.requests[i];
+        char code[16];
+        (void)snprintf(code, sizeof(code), "%u", r->code); /* fits */
+        struct metric_label labels[] = {{"op", span_str(bucket_op_label(r->op))},
+                                        {"code", span_str(code)}};
+        metrics_sample_u64(out, name, NULL, labels, 2, r->count);
+    }
+}
+
+static void safe_lag_family(const struct sink *s, struct buf *out, int64_t safe_lag_us)
+{
+    static const char name[] = "queen_s3_safe_lag_seconds";
+
+    metrics_family(out, name, METRIC_GAUGE, "The node's wall clock minus its safeTime.");
+    if (s->held > 0)
+        metrics_sample(out, name, NULL, NULL, 0, (double)safe_lag_us / 1e6);
+}
+
+static void one(struct buf *out, const char *name, enum metric_type type, const char *help,
+                uint64_t value)
+{
+    metrics_family(out, name, type, help);
+    metrics_sample_u64(out, name, NULL, NULL, 0, value);
+}
+
+void sink_metrics_put(struct sink *s, struct buf *out)
+{
+    int64_t safe_lag = clock_wall_us(s->options.clock) - node_safe_time(s->options.node);
+    struct sink_counters *c = &s->counters;
+
+    if (safe_lag < 0)
+        safe_lag = 0;
+    pthread_mutex_lock(&s->lock);
+    queue_family(s, out, "queen_s3_lag_seconds", METRIC_GAUGE,
+                 "safeTime minus completeThrough on the owning node.", value_lag);
+    safe_lag_family(s, out, safe_lag);
+    queue_family(s, out, "queen_s3_windows_committed_total", METRIC_COUNTER, "Windows committed.",
+                 value_windows);
+    queue_family(s, out, "queen_s3_records_written_total", METRIC_COUNTER,
+                 "Records in committed windows.", value_records);
+    bytes_family(s, out);
+    queue_family(s, out, "queen_s3_records_lost_total", METRIC_COUNTER,
+                 "Records gone before the sink read them.", value_lost);
+    metrics_family(out, "queen_s3_window_records", METRIC_HISTOGRAM, "Records per window.");
+    metrics_histogram_put(out, "queen_s3_window_records", NULL, 0, &c->window_records);
+    metrics_family(out, "queen_s3_window_bytes", METRIC_HISTOGRAM, "Object bytes per window.");
+    metrics_histogram_put(out, "queen_s3_window_bytes", NULL, 0, &c->window_bytes);
+    one(out, "queen_s3_buffer_bytes", METRIC_GAUGE, "Buffered weight over all sinks.", s->buffered);
+    fetch_family(s, out);
+    queue_family(s, out, "queen_s3_discovery_partitions", METRIC_GAUGE, "Partitions of the queue.",
+                 value_partitions);
+    requests_family(s, out);
+    one(out, "queen_s3_commit_precondition_lost_total", METRIC_COUNTER,
+        "KV batches rolled back by a lost precondition.", c->precondition_lost);
+    queue_family(s, out, "queen_s3_checkpoint_age_windows", METRIC_GAUGE,
+                 "Committed window minus the window of the last checkpoint.", value_checkpoint_age);
+    one(out, "queen_s3_queues_given_back_total", METRIC_COUNTER,
+        "Queues handed off by the rebalancer.", c->given_back);
+    queue_family(s, out, "queen_s3_records_quoted_total", METRIC_COUNTER,
+                 "Records whose payload common readers cannot parse, written as a JSON string.",
+                 value_quoted);
+    pthread_mutex_unlock(&s->lock);
+}
