@@ -44,7 +44,10 @@ static bool local_leader(struct replicator *r)
 
 static enum err local_release(struct replicator *r, uint64_t index, struct error *error)
 {
-    return wal_release(local_of(r)->wal, index, error);
+    struct wal *wal = local_of(r)->wal;
+    TRY(wal_release(wal, index, error));
+    enum err err = wal_prepare(wal, error);    /* here, so that a roll need not on the hot path */
+    return err == ERR_NO_SPACE ? ERR_OK : err; /* a roll tries again, and says so if it must */
 }
 
 static void local_close(struct replicator *r)
