@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts single tests in a meson test log: count.py <builddir>/meson-logs/testlog.json
 
-A cmocka program counts as its tests, any other program as one. A program that died (a signal, a sanitizer,
+A cmocka program counts as its tests, one that ends in `N passed, N failed` as these, any other as one. A program that died (a signal, a sanitizer,
 a timeout) counts as at least one failure. Prints what failed, then `N passed, N failed, N skipped`.
 """
 
@@ -15,6 +15,9 @@ def count(record):
     passed = sum(int(n) for n in re.findall(r"\[  PASSED  \] (\d+) test\(s\)", output))
     failed = sum(int(n) for n in re.findall(r"\[  FAILED  \] (\d+) test\(s\)", output))
     skipped = sum(int(n) for n in re.findall(r"\[  SKIPPED \] (\d+) test\(s\)", output))
+    own = re.findall(r"^(\d+) passed, (\d+) failed", output, re.M)
+    if own and passed == 0:
+        passed, failed = int(own[-1][0]), int(own[-1][1])
     if record["result"] == "SKIP":
         return 0, 0, max(1, skipped)
     if record["result"] not in ("OK", "EXPECTEDFAIL"):
