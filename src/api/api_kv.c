@@ -232,15 +232,27 @@ static void write_answer(struct api_command *c)
     answer_result((struct kv_call *)c, &c->node.kv);
 }
 
+/* Deletes and checks pass the disk gate. */
+static bool grows(const struct kv_request *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        enum kv_op_type type = r->ops[i].type;
+        if (type == KV_PUT || type == KV_PUT_IF_ABSENT || type == KV_INCR)
+            return true;
+    }
+    return false;
+}
+
 static void start_write(struct kv_call *k)
 {
     struct api *a = k->waiter.api;
-    k->command = (struct api_command){.api = a,
-                                      .http = k->http,
-                                      .node = {.type = COMMAND_KV},
-                                      .answer = write_answer,
-                                      .fail = answer_kv_err,
-                                      .free = write_free};
+    k->command =
+        (struct api_command){.api = a,
+                             .http = k->http,
+                             .node = {.type = COMMAND_KV, .grows_storage = grows(&k->request)},
+                             .answer = write_answer,
+                             .fail = answer_kv_err,
+                             .free = write_free};
     kv_encode(&k->command.node.body, &TENANT_DEFAULT, k->request.ops, k->request.n);
     command_start(&k->command);
 }

@@ -112,7 +112,7 @@ void api_push(struct api *a, struct http_request *http, struct span rest)
     mint(a, p->request.items, p->request.n);
     p->command = (struct api_command){.api = a,
                                       .http = http,
-                                      .node = {.type = COMMAND_PUSH},
+                                      .node = {.type = COMMAND_PUSH, .grows_storage = true},
                                       .answer = push_answer,
                                       .fail = answer_err,
                                       .free = push_free};
