@@ -269,18 +269,10 @@ bool node_pump_apply(struct node *n)
     return true;
 }
 
-static uint64_t entry_bytes(const struct node_entry *entry)
-{
-    uint64_t bytes = 0;
-    for (const struct node_request *r = entry->first; r != NULL; r = r->next)
-        bytes += r->body.len;
-    return bytes;
-}
-
 /* Waits until the entry's bytes fit on the disk and the overlay has room. */
 static void wait_for_room(struct node *n, const struct node_entry *entry)
 {
-    uint64_t bytes = entry_bytes(entry);
+    uint64_t bytes = entry->bytes;
     n->bytes_since_space_check += bytes;
     while (!atomic_load(&n->stopped)) {
         bool room = true;

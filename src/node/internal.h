@@ -11,6 +11,7 @@
 
 #define NODE_HOOKS_MAX 4
 #define NODE_ENTRIES_PER_WRITE_MAX 64
+#define NODE_WRITE_BYTES_MAX (64u << 20) /* then the next entry waits for another write */
 #define NODE_CLOCK_ENTRY_EVERY_US 250000 /* decisions.md 12: at most 4 clock entries a second */
 
 /* One entry on its way from the log writer to apply: its commands are its requests, in order. */
@@ -18,6 +19,7 @@ struct node_entry {
     uint64_t index;
     int64_t clock;
     uint32_t count;
+    uint64_t bytes; /* of its commands */
     struct node_request *first;
     struct node_entry *next;
 };

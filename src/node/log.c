@@ -90,12 +90,11 @@ static struct node_entry *entry_take(struct node *n, struct node_request **list)
 {
     struct node_entry *entry = mem_new(sizeof(*entry));
     struct node_request **end = &entry->first;
-    uint64_t bytes = 0;
     while (*list != NULL && entry->count < n->options.batch_max_commands) {
         struct node_request *r = *list;
-        if (entry->count > 0 && bytes + entry_cost(r) > n->options.batch_max_bytes)
+        if (entry->count > 0 && entry->bytes + entry_cost(r) > n->options.batch_max_bytes)
             break;
-        bytes += entry_cost(r);
+        entry->bytes += entry_cost(r);
         *list = r->next;
         r->next = NULL;
         *end = r;
@@ -111,6 +110,7 @@ struct log_write {
     struct wal_append appends[NODE_ENTRIES_PER_WRITE_MAX];
     size_t n;
     size_t n_parts;
+    uint64_t bytes;
 };
 
 static void entry_stamp(struct node *n, struct node_entry *entry)
@@ -137,6 +137,7 @@ static void write_add(struct node *n, struct log_write *w, struct node_entry *en
     *w->last = entry;
     w->last = &entry->next;
     w->n++;
+    w->bytes += entry->bytes;
     w->n_parts += 1 + 2 * (size_t)entry->count;
 }
 
@@ -255,7 +256,8 @@ static void write_requests(struct node *n, struct node_request *requests, bool c
             return;
         }
         write_begin(n, &w);
-        while (w.n < NODE_ENTRIES_PER_WRITE_MAX && (requests != NULL || (clock && w.n == 0)))
+        while (w.n < NODE_ENTRIES_PER_WRITE_MAX && w.bytes < NODE_WRITE_BYTES_MAX &&
+               (requests != NULL || (clock && w.n == 0)))
             write_add(n, &w, entry_take(n, &requests));
         write_run(n, &w);
     } while (requests != NULL);
