@@ -21,7 +21,7 @@ struct http_client {
 
 struct http_reply {
     unsigned status; /* 0: the connection closed before a whole answer */
-    struct buf head, body;
+    struct buf head, body; /* a zero byte stands behind each, for strstr() */
 };
 
 static inline struct http_client http_client_open(uint16_t port)
@@ -121,6 +121,8 @@ static inline struct http_reply http_client_read(struct http_client *c, bool hea
                 return r;
         }
         buf_append(&r.body, c->in.ptr, (size_t)length);
+        buf_putc(&r.body, 0);
+        r.body.len--;
         http_client_drop(c, (size_t)length);
     }
     r.status = status;
