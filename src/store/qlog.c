@@ -20,6 +20,8 @@
 
 #include "base/mem.h"
 
+#include <stdlib.h>
+
 #define SCRATCH_KEPT_MAX (1024u * 1024) /* bytes; a larger encoding buffer is freed after use */
 
 /* ---- The set ---- */
@@ -288,8 +290,7 @@ static void remove_file(struct qlog *q, struct disk_file *file)
     qlog_segment_path(q, qlog_end(q), path);
     enum err ignored = disk_unlink(disk, path, NULL);
     qlog_folder_path(q->set, q->id, path);
-    if (q->shared.list->n == 0)
-        ignored = disk_rmdir(disk, path, NULL);
+    ignored = disk_rmdir(disk, path, NULL); /* fails when it holds other segments */
     (void)ignored;
 }
 

@@ -1,23 +1,27 @@
 /* Queue log: one append-only log per queue, the place the sink and fetch read from.
  *
  * <dir>/<id>/ holds segments seg-<first position, 16 hex digits>.qlog; every one but the last is
- * sealed: it ends in an index (partition id, first offset, position, stamp) sorted by (partition id,
- * first offset) and a footer with CRCs, first and last stamp, run count. The exact tables stand in
- * store/qlog_format.h (version 1).
+ * sealed: it ends in an index (partition id, first offset, position, stamp) sorted by (partition
+ * id, first offset) and a footer with CRCs, first and last stamp, run count. The exact tables stand
+ * in store/qlog_format.h (version 1).
  *
- * A *run* is what one push appended to one partition: consecutive offsets, one stamp. It is the unit
- * of appending and of checksumming: a fixed header with a CRC32C of its own (so that a scan can skip
- * bodies), then the body (partition name and records) with a CRC32C named in the header.
+ * A *run* is what one push appended to one partition: consecutive offsets, one stamp. It is the
+ * unit of appending and of checksumming: a fixed header with a CRC32C of its own (so that a scan
+ * can skip bodies), then the body (partition name and records) with a CRC32C named in the header.
  *
- * A *position* is a byte position in the whole log of the queue: it never moves and is never reused,
- * over segments. Positions rise with appends, and so do stamps (docs/architecture.md: the log of one
- * queue is sorted by ts).
+ * A *position* is a byte position in the whole log of the queue: it never moves and is never
+ * reused, over segments. Positions rise with appends, and so do stamps (docs/architecture.md: the
+ * log of one queue is sorted by ts).
  *
- * Threads: one appender (the apply thread) and any number of readers. Readers see whole runs below the
- * published end only. Durability is the checkpoint's business (sync_all on the disk, then the length
- * goes into the state): nothing here syncs but segment creation (folder entries).
+ * Threads: one appender (the apply thread) and any number of readers. Readers see whole runs below
+ * the published end only. Durability is the checkpoint's business (sync_all on the disk, then the
+ * length goes into the state): nothing here syncs, not even the folder entry of a new segment.
  *
- * File handles: at most `handles_max` active segments stay open over all logs of a set (LRU). */
+ * Readers get ERR_NOT_FOUND for a position below the log's start, also when retention passes it
+ * while they read.
+ *
+ * File handles: at most `handles_max` files, active and sealed, stay open over all logs of a set
+ * (LRU), more only while more are in use at one moment. */
 #ifndef STORE_QLOG_H
 #define STORE_QLOG_H
 
@@ -40,11 +44,12 @@ struct qlog_set_options {
 ERR_CHECK enum err qlog_set_open(const struct qlog_set_options *options, struct qlog_set **out,
                                  struct error *error);
 void qlog_set_close(struct qlog_set *s); /* closes every log; NULL is allowed */
-/* Ids of the folders found on disk, ascending: those the state does not know are removed at boot. */
+/* Ids of the folders found on disk, ascending: those the state does not know are removed at boot.
+ * ids_out: mem_free(). */
 ERR_CHECK enum err qlog_set_list(struct qlog_set *s, uint64_t **ids_out, size_t *n_out,
                                  struct error *error);
 
-/* A new, empty log (its folder is made by the first append). A folder left by a crash is emptied. */
+/* A new, empty log (its folder is made by the first append). Files left by a crash are removed. */
 ERR_CHECK enum err qlog_create(struct qlog_set *s, uint64_t id, struct qlog **out,
                                struct error *error);
 /* Opens at boot and cuts to `length` (the position the checkpoint recorded): later bytes and later
@@ -53,7 +58,9 @@ ERR_CHECK enum err qlog_create(struct qlog_set *s, uint64_t id, struct qlog **ou
  * or a bad CRC below `length` is ERR_CORRUPT naming file and offset. */
 ERR_CHECK enum err qlog_open(struct qlog_set *s, uint64_t id, uint64_t start, uint64_t length,
                              struct qlog **out, struct error *error);
-/* Unlinks the files and the folder and frees the log. No reader may be left (node counts them). */
+/* Unlinks the files and the folder and frees the log, whatever it returns: what could not be
+ * removed is found by qlog_set_list() at the next boot. No reader may be left (node counts them).
+ */
 ERR_CHECK enum err qlog_destroy(struct qlog *q, struct error *error);
 
 struct qlog_record {
@@ -75,8 +82,8 @@ struct qlog_run {
 /* Bytes the run takes in the log, to reserve room before an entry is started. */
 uint64_t qlog_run_size(const struct qlog_run *run);
 
-/* Appends and publishes. position_out (may be NULL): where it starts. ERR_NO_SPACE leaves the log as it
- * was (a later append overwrites the torn bytes); other errors stop the node. Appender only. */
+/* Appends and publishes. position_out (may be NULL): where it starts. ERR_NO_SPACE leaves the log
+ * as it was (a later append overwrites torn bytes); other errors stop the node. Appender only. */
 ERR_CHECK enum err qlog_append(struct qlog *q, const struct qlog_run *run, uint64_t *position_out,
                                struct error *error);
 
@@ -92,17 +99,18 @@ struct qlog_run_head {
     uint64_t first_offset;
     uint32_t count;
     int64_t stamp;
-    uint64_t weight; /* sum over records of 64 + transactionId + partition + payload bytes (sink.md 11) */
+    uint64_t weight; /* sum over records of 64 + transactionId + partition + payload (sink.md 11) */
     uint16_t partition_len;
     uint32_t body_len;
 };
 
-/* Position of the first run with stamp >= `stamp`, at or above the log's start; qlog_end() when there is
- * none. Finds the segment by its first stamps, then scans heads. */
+/* Position of the first run with stamp >= `stamp`, at or above the log's start; qlog_end() when
+ * there is none: of the moment of the look, so a run appended meanwhile is never passed. Any
+ * thread; blocks. */
 ERR_CHECK enum err qlog_seek_stamp(struct qlog *q, int64_t stamp, uint64_t *position_out,
                                    struct error *error);
-/* The heads of up to max runs from `position` (a run's start or the end) on, below `end` (<= qlog_end).
- * ERR_CORRUPT for damage. *next_out: where to go on. Any thread; blocks. */
+/* The heads of up to max runs from `position` (a run's start or the end) on, below `end` (<=
+ * qlog_end). ERR_CORRUPT for damage. *next_out: where to go on. Any thread; blocks. */
 ERR_CHECK enum err qlog_scan(struct qlog *q, uint64_t position, uint64_t end,
                              struct qlog_run_head *heads, size_t max, size_t *n_out,
                              uint64_t *next_out, struct error *error);
@@ -120,13 +128,14 @@ void qlog_run_data_deinit(struct qlog_run_data *d);
 ERR_CHECK enum err qlog_read(struct qlog *q, uint64_t position, struct qlog_run_data *data,
                              struct error *error);
 
-/* Position of the run of `partition_id` that holds `offset`, or of its next later run; ERR_NOT_FOUND
- * when the partition has none at or above `offset` (below end). Uses the sealed segments' indexes and
- * the active one's in memory. Any thread; blocks. */
+/* Position of the run of `partition_id` that holds `offset`, or of its next later run;
+ * ERR_NOT_FOUND when the partition has none at or above `offset` (below end). Uses the sealed
+ * segments' indexes and the active one's in memory. Any thread; blocks. */
 ERR_CHECK enum err qlog_find(struct qlog *q, uint64_t partition_id, uint64_t offset,
                              uint64_t *position_out, struct error *error);
 
-/* Unlinks sealed segments that end at or below `position` (retention; later issues). */
+/* Unlinks sealed segments that end at or below `position` (retention; later issues). Any thread,
+ * one at a time; blocks. */
 ERR_CHECK enum err qlog_trim(struct qlog *q, uint64_t position, struct error *error);
 
 #endif

@@ -16,7 +16,10 @@
 #include "base/crc32c.h"
 #include "base/mem.h"
 
-#define CHUNK_NODES 4096u
+#include <stdlib.h>
+
+#define CHUNK_NODES 1024u
+#define FIRST_NODES_MIN 4u /* the first chunk grows from here: most of many logs are small */
 
 void qlog_active_init(struct qlog_active *a, uint64_t first)
 {
@@ -38,6 +41,7 @@ static struct qlog_node *node_at(const struct qlog_active *a, uint32_t i)
     return &a->chunks[i / CHUNK_NODES][i % CHUNK_NODES];
 }
 
+/* Pointers to nodes of the first chunk do not survive it. */
 static struct qlog_node *node_push(struct qlog_active *a)
 {
     uint32_t chunk = a->n / CHUNK_NODES;
@@ -46,6 +50,10 @@ static struct qlog_node *node_push(struct qlog_active *a)
         a->chunks = mem_grow(a->chunks, cap * sizeof(a->chunks[0]));
         memset(a->chunks + a->chunks_cap, 0, (cap - a->chunks_cap) * sizeof(a->chunks[0]));
         a->chunks_cap = cap;
+    }
+    if (chunk == 0 && a->n == a->first_cap) {
+        a->first_cap = a->first_cap > 0 ? 2 * a->first_cap : FIRST_NODES_MIN;
+        a->chunks[0] = mem_grow(a->chunks[0], a->first_cap * sizeof(a->chunks[0][0]));
     }
     if (a->chunks[chunk] == NULL)
         a->chunks[chunk] = MEM_ARRAY(struct qlog_node, CHUNK_NODES);

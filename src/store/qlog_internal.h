@@ -43,8 +43,9 @@ struct qlog_slot { /* a partition of the active segment */
 
 struct qlog_active {
     uint64_t first;            /* position of the segment's first run */
-    struct qlog_node **chunks; /* of QLOG_CHUNK_NODES each: growth moves no node */
+    struct qlog_node **chunks; /* of a fixed size, so that growth copies little */
     uint32_t chunks_cap;
+    uint32_t first_cap; /* nodes the first chunk has room for, up to that size */
     uint32_t n;
     struct qlog_slot *slots;
     uint32_t slots_n, slots_cap;

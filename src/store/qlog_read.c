@@ -129,9 +129,10 @@ enum err qlog_scan(struct qlog *q, uint64_t position, uint64_t end, struct qlog_
 
 /* ---- By stamp ---- */
 
-/* Heads from `position` on until the stamp is reached; false when the segment has none. */
+/* The first run with that stamp or a later one, from `position` on; the segment's end if it has
+ * none. */
 static enum err scan_for_stamp(struct qlog_segment *seg, uint64_t position, int64_t stamp,
-                               bool *found_out, uint64_t *position_out, struct error *error)
+                               uint64_t *position_out, struct error *error)
 {
     const uint64_t end = qlog_segment_end(seg);
     struct qlog_run_head *heads = MEM_ARRAY(struct qlog_run_head, SEEK_HEADS);
@@ -144,38 +145,40 @@ static enum err scan_for_stamp(struct qlog_segment *seg, uint64_t position, int6
         for (size_t i = 0; err == ERR_OK && i < n && !found; i++) {
             found = heads[i].stamp >= stamp;
             if (found)
-                *position_out = heads[i].position;
+                position = heads[i].position;
         }
     }
     mem_free(window);
     mem_free(heads);
     if (err == ERR_OK)
-        *found_out = found;
+        *position_out = position;
     return err;
 }
 
-static enum err segment_seek_stamp(struct qlog_segment *seg, int64_t stamp, bool *found_out,
-                                   uint64_t *position_out, struct error *error)
+static enum err segment_seek_stamp(struct qlog_segment *seg, int64_t stamp, uint64_t *position_out,
+                                   struct error *error)
 {
     struct qlog *q = seg->q;
     pthread_mutex_lock(&q->shared.lock);
     bool active = q->shared.active_seg == seg;
-    if (active)
-        *found_out = qlog_active_seek_stamp(&q->shared.active, stamp, position_out);
+    /* The end belongs to the look at the index: a run appended between the two would be skipped. */
+    if (active && !qlog_active_seek_stamp(&q->shared.active, stamp, position_out))
+        *position_out = qlog_end(q);
     pthread_mutex_unlock(&q->shared.lock);
     if (active)
         return ERR_OK;
     if (seg->footer.last_stamp < stamp) {
-        *found_out = false;
+        *position_out = qlog_segment_end(seg);
         return ERR_OK;
     }
     uint64_t from;
     TRY(qlog_sealed_seek_mark(seg, stamp, &from, error));
-    return scan_for_stamp(seg, from, stamp, found_out, position_out, error);
+    return scan_for_stamp(seg, from, stamp, position_out, error);
 }
 
 enum err qlog_seek_stamp(struct qlog *q, int64_t stamp, uint64_t *position_out, struct error *error)
 {
+    const uint64_t end = qlog_end(q); /* before the list: for one that is empty */
     struct qlog_list *list = qlog_list_take(q);
     size_t lo = 0; /* segments that start below the stamp */
     size_t hi = list->n;
@@ -186,21 +189,14 @@ enum err qlog_seek_stamp(struct qlog *q, int64_t stamp, uint64_t *position_out, 
         else
             hi = mid;
     }
-    /* The run is in the last segment that starts below the stamp, or is the first one behind it. */
-    bool found = false;
-    uint64_t position = 0;
+    /* The run is in the last segment that starts below the stamp, or it is the first one behind it,
+     * which is at that segment's end. */
     enum err err = ERR_OK;
     if (lo > 0)
-        err = segment_seek_stamp(list->segs[lo - 1], stamp, &found, &position, error);
-    if (err == ERR_OK && !found) {
-        if (lo < list->n)
-            position = list->segs[lo]->first;
-        else
-            position = lo > 0 ? qlog_segment_end(list->segs[lo - 1]) : qlog_end(q);
-    }
+        err = segment_seek_stamp(list->segs[lo - 1], stamp, position_out, error);
+    else
+        *position_out = list->n > 0 ? list->segs[0]->first : end;
     qlog_list_put(q, list);
-    if (err == ERR_OK)
-        *position_out = position;
     return err;
 }
 

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #define NAME_PREFIX "seg-"
 #define NAME_SUFFIX ".qlog"

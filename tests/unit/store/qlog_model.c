@@ -6,6 +6,7 @@
 
 #define RECORDS_MAX 4u
 #define TRANSACTION_MAX 24u
+#define SAMPLES 1000u
 
 struct made_run { /* a run with its storage */
     struct qlog_run run;
@@ -236,6 +237,12 @@ static enum err expect_find(struct qlog *q, uint64_t partition_id, uint64_t offs
     return ERR_OK;
 }
 
+/* Some runs of a large log, all of a small one. */
+static bool sampled(const struct model *m, size_t i)
+{
+    return i % (m->n / SAMPLES + 1) == 0;
+}
+
 /* Every offset of one partition: those below its first run, in each run, behind its last one. */
 static enum err check_partition(const struct model *m, struct qlog *q, size_t first,
                                 uint64_t partition_id, bool thorough, struct error *error)
@@ -248,7 +255,7 @@ static enum err check_partition(const struct model *m, struct qlog *q, size_t fi
         if (run->first_offset > behind)
             TRY(expect_find(q, partition_id, behind, run->position, error));
         for (uint32_t o = 0; o < run->count; o++) {
-            if (thorough || o == 0 || o + 1 == run->count)
+            if (thorough || ((o == 0 || o + 1 == run->count) && sampled(m, i)))
                 TRY(expect_find(q, partition_id, run->first_offset + o, run->position, error));
         }
         behind = run->first_offset + run->count;
@@ -299,7 +306,7 @@ enum err model_check(const struct model *m, struct qlog *q, size_t first, bool t
     TRY(expect_find(q, 0, 0, UINT64_MAX, error));
     TRY(expect_find(q, UINT64_MAX, 0, UINT64_MAX, error));
     for (size_t i = first; i < m->n; i++) {
-        for (int64_t d = -1; d <= 1; d++)
+        for (int64_t d = -1; d <= 1 && (thorough || sampled(m, i)); d++)
             TRY(expect_seek(m, q, first, m->runs[i].stamp + d, error));
     }
     TRY(expect_seek(m, q, first, INT64_MIN, error));

@@ -42,7 +42,7 @@ uint64_t model_end(const struct model *m);
 
 /* What the log shows from run `first` on, compared with the model by scan, read, find and seek:
  * ERR_OK when all of it is equal; a mismatch ends the test; an error of the log is returned.
- * Checks every offset of every partition when `thorough`, else the first and last of every run. */
+ * Looks for every offset of every partition and for every stamp when `thorough`, else for some. */
 enum err model_check(const struct model *m, struct qlog *q, size_t first, bool thorough,
                      struct error *error);
 /* A single run, by qlog_read. */

@@ -92,6 +92,18 @@ static void seek_one(struct shared *s, uint64_t i, struct qlog_run_data *data)
     }
 }
 
+/* Goal: a search for a stamp that is just being appended never passes its run.
+ * Run i is the one behind run i - 1, so its place is known before it is there. */
+static void seek_next(struct shared *s, const struct qlog_run_head *last)
+{
+    struct error error;
+    uint64_t position;
+    if (!survived(s, qlog_seek_stamp(s->q, last->stamp + 1, &position, &error), "seek", &error))
+        return;
+    if (position != last->next_position)
+        report(s, "a search passed a run", NULL);
+}
+
 static void read_all(void *ctx)
 {
     const struct reader *r = ctx;
@@ -116,6 +128,8 @@ static void read_all(void *ctx)
             if (!head_right(&heads[i]) || (!s->trims && (uint64_t)heads[i].stamp != expected++))
                 report(s, "wrong head", NULL);
         }
+        if (n > 0 && !s->trims)
+            seek_next(s, &heads[n - 1]);
         if (n > 0) {
             (void)read_one(s, heads[prng_below(&rng, n)].position, &data);
             seek_one(s, prng_below(&rng, (uint64_t)heads[n - 1].stamp + 1), &data);
