@@ -1,4 +1,8 @@
-/* The simulator: `sim [--broker] [--seed N] [--seeds COUNT] [--lives L] [--steps S] [--trace]`.
+/* The simulator: `sim [--broker|--sweep] [--seed N] [--seeds COUNT] [--lives L] [--steps S] [--at
+ * I] [--trace]`.
+ *
+ * With --sweep: one event at every step of a window (sweep.c), for each seed; --at I plays only
+ * step I.
  *
  * Runs whole worlds (world.h), one per seed, and prints each failing seed with what went wrong; the
  * same seed replays the same run. Ends with the line "N passed, N failed". */
@@ -11,6 +15,8 @@
 
 struct sim_arguments {
     uint64_t seed, seeds;
+    bool sweep;
+    uint64_t at; /* UINT64_MAX: every step */
     struct world_options world;
 };
 
@@ -19,6 +25,7 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
     *a = (struct sim_arguments){
         .seed = 1,
         .seeds = 1,
+        .at = UINT64_MAX,
         .world = {.with_sink = true, .lives = 6, .steps_per_life = 1500},
     };
     for (int i = 1; i < argc; i++) {
@@ -27,6 +34,10 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
         bool has_value = i + 1 < argc && span_parse_u64(span_str(argv[i + 1]), &value);
         if (span_eq(name, SPAN_LIT("--trace"))) {
             a->world.trace = true;
+            continue;
+        }
+        if (span_eq(name, SPAN_LIT("--sweep"))) {
+            a->sweep = true;
             continue;
         }
         if (span_eq(name, SPAN_LIT("--broker"))) {
@@ -40,6 +51,8 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
             a->seed = value;
         else if (span_eq(name, SPAN_LIT("--seeds")))
             a->seeds = value;
+        else if (span_eq(name, SPAN_LIT("--at")))
+            a->at = value;
         else if (span_eq(name, SPAN_LIT("--lives")))
             a->world.lives = (unsigned)value;
         else if (span_eq(name, SPAN_LIT("--steps")))
@@ -62,40 +75,73 @@ static int64_t no_clock(void *ctx)
     return 0;
 }
 
+struct totals {
+    uint64_t passed, failed, records, windows, cuts, kills, drains;
+    int64_t virtual_us;
+};
+
+static void count(struct totals *t, const struct world_result *r)
+{
+    t->passed += r->ok;
+    t->failed += !r->ok;
+    t->records += r->records;
+    t->windows += r->windows;
+    t->cuts += r->crashes;
+    t->kills += r->kills;
+    t->drains += r->drains;
+    t->virtual_us += r->virtual_us;
+}
+
+static void run_seed(const struct sim_arguments *a, struct totals *t)
+{
+    struct world_result result;
+    world_run(&a->world, &result);
+    if (!result.ok)
+        printf("seed %llu: %s (%llu steps)\n", (unsigned long long)a->world.seed, result.why,
+               (unsigned long long)result.steps);
+    count(t, &result);
+}
+
+static void sweep_seed(const struct sim_arguments *a, struct totals *t)
+{
+    for (int event = 0; event < SWEEP_EVENTS; event++) {
+        struct world_result result;
+        bool struck = true;
+        unsigned first = a->at == UINT64_MAX ? 0 : (unsigned)a->at;
+        for (unsigned at = first; struck && (a->at == UINT64_MAX || at == first); at++) {
+            struck = sweep_run(&a->world, (enum sweep_event)event, at, &result);
+            if (!result.ok)
+                printf("seed %llu --sweep %s --at %u: %s\n", (unsigned long long)a->world.seed,
+                       sweep_event_name((enum sweep_event)event), at, result.why);
+            if (struck || !result.ok)
+                count(t, &result);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct sim_arguments a;
-    uint64_t passed = 0, failed = 0, records = 0, windows = 0, cuts = 0, kills = 0, drains = 0;
-    int64_t virtual_us = 0;
+    struct totals t = {0};
     if (!parse(argc, argv, &a)) {
-        fprintf(stderr, "usage: sim [--broker] [--seed N] [--seeds COUNT] [--lives L] [--steps S]"
-                        " [--trace]\n");
+        fprintf(stderr, "usage: sim [--broker|--sweep] [--seed N] [--seeds COUNT] [--lives L]"
+                        " [--steps S] [--at I] [--trace]\n");
         return 2;
     }
     if (a.world.trace)
         log_install(print_line, no_clock, NULL, false);
     for (uint64_t seed = a.seed; seed < a.seed + a.seeds; seed++) {
-        struct world_result result;
         a.world.seed = seed;
-        world_run(&a.world, &result);
-        if (result.ok)
-            passed++;
+        if (a.sweep)
+            sweep_seed(&a, &t);
         else
-            failed++;
-        if (!result.ok)
-            printf("seed %llu: %s (%llu steps)\n", (unsigned long long)seed, result.why,
-                   (unsigned long long)result.steps);
-        records += result.records;
-        windows += result.windows;
-        cuts += result.crashes;
-        kills += result.kills;
-        drains += result.drains;
-        virtual_us += result.virtual_us;
+            run_seed(&a, &t);
     }
-    printf("sim: %llu records, %llu windows, %llu power cuts, %llu kills, %llu drains, %.0f "
-           "virtual s\n",
-           (unsigned long long)records, (unsigned long long)windows, (unsigned long long)cuts,
-           (unsigned long long)kills, (unsigned long long)drains, (double)virtual_us / 1e6);
-    printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
-    return failed == 0 ? 0 : 1;
+    printf("sim: %llu records, %llu windows, %llu power cuts, %llu kills, %llu drains,"
+           " %.0f virtual s\n",
+           (unsigned long long)t.records, (unsigned long long)t.windows, (unsigned long long)t.cuts,
+           (unsigned long long)t.kills, (unsigned long long)t.drains, (double)t.virtual_us / 1e6);
+    printf("%llu passed, %llu failed\n", (unsigned long long)t.passed,
+           (unsigned long long)t.failed);
+    return t.failed == 0 ? 0 : 1;
 }

@@ -5,7 +5,7 @@
  * the life ends by a power cut, a kill, or a drain as on SIGTERM. After each boot every
  * acknowledged record is read back from the queue logs. After the last life faults are switched
  * off, the sink is given time to ship everything, and the lake is judged. */
-#include "sim/world.h"
+#include "sim/world_internal.h"
 
 #include "base/mem.h"
 #include "base/timefmt.h"
@@ -15,9 +15,9 @@
 
 #define QUIESCE_STEPS_MAX 400000u
 
-static const char *const QUEUE_NAMES[WORLD_QUEUES] = {"orders", "ünï cødé/1", "p:2 100%"};
-static const char *const PARTITION_NAMES[WORLD_PARTITIONS] = {"cust-1", "cust-2", "Default",
-                                                              "a\"b\\c", "👑", "z/=%"};
+const char *const world_queue_names[WORLD_QUEUES] = {"orders", "ünï cødé/1", "p:2 100%"};
+const char *const world_partition_names[WORLD_PARTITIONS] = {"cust-1",  "cust-2", "Default",
+                                                             "a\"b\\c", "👑",      "z/=%"};
 
 struct client_request {
     struct node_request base;
@@ -29,28 +29,7 @@ struct client_request {
     struct client_request *next;
 };
 
-struct world {
-    const struct world_options *options;
-    struct world_result *result;
-    struct prng prng;
-    struct sim_clock clock;
-    struct sim_entropy entropy;
-    struct sim_executor executor;
-    struct disk *disk;
-    struct sim_db_state *db_state;
-    struct sim_bucket_store store;
-    struct sim_bucket *bucket;
-    struct ledger ledger;
-    struct node *node;
-    struct sink *sink;
-    struct sink_boot_settings settings;
-    bool calm; /* faults off */
-    uint64_t life;
-    unsigned outstanding;
-};
-
-static void fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void fail(struct world *w, const char *format, ...)
+void world_fail(struct world *w, const char *format, ...)
 {
     if (!w->result->ok)
         return;
@@ -61,8 +40,7 @@ static void fail(struct world *w, const char *format, ...)
     w->result->ok = false;
 }
 
-static void trace(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void trace(struct world *w, const char *format, ...)
+void world_trace(struct world *w, const char *format, ...)
 {
     if (!w->options->trace)
         return;
@@ -94,13 +72,13 @@ static void push_done_item(struct world *w, struct client_request *c, size_t i)
             return;
         if (item->status != PUSH_DUPLICATE || item->offset != r->offset ||
             memcmp(&item->message_id, &r->message_id, 16) != 0)
-            fail(w, "%s was acknowledged at %llu; its repeat was told status %d offset %llu",
-                 r->transaction_id, (unsigned long long)r->offset, item->status,
-                 (unsigned long long)item->offset);
+            world_fail(w, "%s was acknowledged at %llu; its repeat was told status %d offset %llu",
+                       r->transaction_id, (unsigned long long)r->offset, item->status,
+                       (unsigned long long)item->offset);
         return;
     }
     if (item->status != PUSH_QUEUED) {
-        fail(w, "%s is new and was told status %d", r->transaction_id, item->status);
+        world_fail(w, "%s is new and was told status %d", r->transaction_id, item->status);
         return;
     }
     r->told = TOLD_QUEUED;
@@ -165,55 +143,76 @@ static struct ledger_record *pick_repeat(struct world *w, unsigned queue)
     return r->queue == queue && recent && !ledger_optional(&w->ledger, r) ? r : NULL;
 }
 
-static void client_push(struct world *w)
+static void push_records(struct world *w, struct client_request *c)
 {
-    static const struct uuid zero;
-    size_t n = 1 + (size_t)prng_below(&w->prng, prng_chance(&w->prng, 10) ? 60 : 6);
-    struct client_request *c = client_new(w, COMMAND_PUSH);
-    struct push_item *items = MEM_ARRAY(struct push_item, n);
-    c->records = MEM_ARRAY(struct ledger_record *, n);
-    c->repeat = MEM_ARRAY(bool, n);
-    c->n = n;
-    for (size_t i = 0; i < n; i++) {
-        unsigned queue = (unsigned)prng_below(&w->prng, WORLD_QUEUES);
-        struct ledger_record *r = prng_chance(&w->prng, 10) ? pick_repeat(w, queue) : NULL;
-        c->repeat[i] = r != NULL;
-        for (size_t before = 0; r != NULL && before < i; before++)
-            r = c->records[before] == r ? NULL : r;
-        c->repeat[i] = r != NULL;
-        if (r == NULL) {
-            struct buf payload = BUF_INIT;
-            make_payload(w, &payload);
-            r = ledger_add(&w->ledger, queue, (unsigned)prng_below(&w->prng, WORLD_PARTITIONS),
-                           buf_span(&payload));
-            buf_deinit(&payload);
-        }
-        c->records[i] = r;
-        struct uuid id = zero;
-        entropy_fill(&w->entropy.base, id.bytes, sizeof(id.bytes));
+    struct push_item *items = MEM_ARRAY(struct push_item, c->n);
+    for (size_t i = 0; i < c->n; i++) {
+        struct ledger_record *r = c->records[i];
         items[i] = (struct push_item){
-            .queue = span_str(QUEUE_NAMES[r->queue]),
-            .partition = span_str(PARTITION_NAMES[r->partition]),
+            .queue = span_str(world_queue_names[r->queue]),
+            .partition = span_str(world_partition_names[r->partition]),
             .transaction_id = span_str(r->transaction_id),
-            .message_id = id,
             .payload = r->payload,
         };
+        entropy_fill(&w->entropy.base, items[i].message_id.bytes, 16);
     }
-    push_encode(&c->base.body, &TENANT_DEFAULT, items, n);
+    push_encode(&c->base.body, &TENANT_DEFAULT, items, c->n);
     mem_free(items);
     c->base.grows_storage = true;
-    trace(w, "push of %zu", n);
+    world_trace(w, "push of %zu", c->n);
     node_submit(w->node, &c->base);
 }
 
-static void client_delete(struct world *w)
+static struct client_request *push_new(struct world *w, size_t n)
 {
-    unsigned queue = (unsigned)prng_below(&w->prng, WORLD_QUEUES);
+    struct client_request *c = client_new(w, COMMAND_PUSH);
+    c->records = MEM_ARRAY(struct ledger_record *, n);
+    c->repeat = MEM_ARRAY(bool, n);
+    c->n = n;
+    return c;
+}
+
+static struct ledger_record *new_record(struct world *w, unsigned queue)
+{
+    struct buf payload = BUF_INIT;
+    make_payload(w, &payload);
+    struct ledger_record *r = ledger_add(
+        &w->ledger, queue, (unsigned)prng_below(&w->prng, WORLD_PARTITIONS), buf_span(&payload));
+    buf_deinit(&payload);
+    return r;
+}
+
+/* A mix of new records and repeats, over all queues. */
+static void client_push(struct world *w)
+{
+    size_t n = 1 + (size_t)prng_below(&w->prng, prng_chance(&w->prng, 10) ? 60 : 6);
+    struct client_request *c = push_new(w, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned queue = (unsigned)prng_below(&w->prng, WORLD_QUEUES);
+        struct ledger_record *r = prng_chance(&w->prng, 10) ? pick_repeat(w, queue) : NULL;
+        for (size_t before = 0; r != NULL && before < i; before++)
+            r = c->records[before] == r ? NULL : r;
+        c->repeat[i] = r != NULL;
+        c->records[i] = r != NULL ? r : new_record(w, queue);
+    }
+    push_records(w, c);
+}
+
+void world_push(struct world *w, unsigned queue, size_t n)
+{
+    struct client_request *c = push_new(w, n);
+    for (size_t i = 0; i < n; i++)
+        c->records[i] = new_record(w, queue);
+    push_records(w, c);
+}
+
+void world_delete(struct world *w, unsigned queue)
+{
     struct client_request *c = client_new(w, COMMAND_QUEUE_DELETE);
     c->deletion = ledger_delete(&w->ledger, queue);
-    queue_delete_encode(&c->base.body, &TENANT_DEFAULT, span_str(QUEUE_NAMES[queue]));
+    queue_delete_encode(&c->base.body, &TENANT_DEFAULT, span_str(world_queue_names[queue]));
     w->result->deletions++;
-    trace(w, "delete %s", QUEUE_NAMES[queue]);
+    world_trace(w, "delete %s", world_queue_names[queue]);
     node_submit(w->node, &c->base);
 }
 
@@ -221,11 +220,13 @@ static void client_delete(struct world *w)
 
 static void check_record(struct world *w, struct state *s, const struct ledger_record *r)
 {
-    struct queue *q = state_queue_find(s, &TENANT_DEFAULT, span_str(QUEUE_NAMES[r->queue]));
+    struct queue *q = state_queue_find(s, &TENANT_DEFAULT, span_str(world_queue_names[r->queue]));
     struct partition *p =
-        q == NULL ? NULL : state_partition_find(s, q, span_str(PARTITION_NAMES[r->partition]));
+        q == NULL ? NULL
+                  : state_partition_find(s, q, span_str(world_partition_names[r->partition]));
     if (p == NULL || p->next_offset <= r->offset) {
-        fail(w, "%s was acknowledged and is not in the log after a restart", r->transaction_id);
+        world_fail(w, "%s was acknowledged and is not in the log after a restart",
+                   r->transaction_id);
         return;
     }
     struct qlog_run_data data = {0};
@@ -236,10 +237,10 @@ static void check_record(struct world *w, struct state *s, const struct ledger_r
         err = qlog_read(q->log, position, &data, &error);
     uint64_t at = r->offset - data.head.first_offset;
     if (err != ERR_OK || at >= data.head.count)
-        fail(w, "%s cannot be read: %s", r->transaction_id, error.text);
+        world_fail(w, "%s cannot be read: %s", r->transaction_id, error.text);
     else if (!span_eq(data.records[at].payload, r->payload) || data.head.stamp != r->stamp ||
              !span_eq(data.records[at].transaction_id, span_str(r->transaction_id)))
-        fail(w, "%s reads altered after a restart", r->transaction_id);
+        world_fail(w, "%s reads altered after a restart", r->transaction_id);
     qlog_run_data_deinit(&data);
 }
 
@@ -316,7 +317,7 @@ static void read_settings(struct world *w)
     struct error error = {0};
     enum err err = sink_settings_read(setting, (void *)pairs, 1, "host", 2, &w->settings, &error);
     if (err != ERR_OK)
-        fail(w, "settings: %s", error.text);
+        world_fail(w, "settings: %s", error.text);
 }
 
 static void crash_point(void *ctx, enum sink_crash_point point)
@@ -344,7 +345,7 @@ static bool open_node(struct world *w)
     o.disk_low_pct = 100.0;
     enum err err = node_open(&o, &w->node, &error);
     if (err != ERR_OK && !sim_disk_down(w->disk))
-        fail(w, "the node does not open: %s", error.text);
+        world_fail(w, "the node does not open: %s", error.text);
     return err == ERR_OK;
 }
 
@@ -369,11 +370,27 @@ static void open_sink(struct world *w)
         .crash_ctx = w,
     };
     if (sink_start(&o, &w->sink, &error) != ERR_OK)
-        fail(w, "the sink does not start: %s", error.text);
+        world_fail(w, "the sink does not start: %s", error.text);
 }
 
-/* Everything in memory is gone, as by a crash. */
-static void drop_life(struct world *w)
+bool world_open(struct world *w)
+{
+    if (!open_node(w))
+        return false;
+    check_log(w);
+    open_sink(w);
+    return true;
+}
+
+void world_judge(struct world *w, bool complete, struct lake_verdict *out)
+{
+    lake_judge(&w->ledger, w->store.objects, world_queue_names, WORLD_QUEUES, world_partition_names,
+               complete, out);
+    if (!out->ok)
+        world_fail(w, "%s", out->why);
+}
+
+void world_drop(struct world *w)
 {
     while (sim_executor_pump(&w->executor)) {
         /* jobs only read; run out so that they hold no log */
@@ -390,14 +407,14 @@ static void drop_life(struct world *w)
     w->settings = (struct sink_boot_settings){0};
 }
 
-static bool stopped(struct world *w)
+bool world_stopped(struct world *w)
 {
     struct node_status status;
     if (sim_disk_down(w->disk))
         return true;
     node_status(w->node, &status);
     if (status.stopped)
-        fail(w, "the node stopped: %s", status.failure);
+        world_fail(w, "the node stopped: %s", status.failure);
     return status.stopped;
 }
 
@@ -418,7 +435,7 @@ static void pass_time(struct world *w)
     sim_clock_advance(&w->clock, by);
     if (!w->calm && prng_below(&w->prng, 2000) == 0) { /* somebody sets the wall clock */
         w->clock.wall += (int64_t)prng_below(&w->prng, 20 * US_PER_SEC) - 10 * US_PER_SEC;
-        trace(w, "wall clock set");
+        world_trace(w, "wall clock set");
     }
 }
 
@@ -432,7 +449,7 @@ static void step(struct world *w)
     if (roll < 13)
         client_push(w);
     else if (roll < 14 && prng_chance(&w->prng, 15))
-        client_delete(w);
+        world_delete(w, (unsigned)prng_below(&w->prng, WORLD_QUEUES));
     else if (roll < 32)
         (void)node_pump_log(w->node);
     else if (roll < 50)
@@ -448,12 +465,12 @@ static void step(struct world *w)
     else
         pass_time(w);
     if (w->store.violated)
-        fail(w, "%s", w->store.violation);
+        world_fail(w, "%s", w->store.violation);
 }
 
 static void drain(struct world *w)
 {
-    trace(w, "SIGTERM");
+    world_trace(w, "SIGTERM");
     w->result->drains++;
     sink_drain(w->sink);
     for (unsigned i = 0; i < QUIESCE_STEPS_MAX && !sink_drained(w->sink) && w->result->ok; i++) {
@@ -461,11 +478,11 @@ static void drain(struct world *w)
         w->calm = true; /* no new pushes while draining */
         step(w);
         w->calm = calm;
-        if (stopped(w))
+        if (world_stopped(w))
             return;
     }
     if (!sink_drained(w->sink))
-        fail(w, "the drain does not end");
+        world_fail(w, "the drain does not end");
     sink_free(w->sink);
     w->sink = NULL;
     w->bucket = NULL;
@@ -477,13 +494,13 @@ static void end_life(struct world *w, unsigned how)
 {
     if (how == 0 && w->sink != NULL && !sim_disk_down(w->disk))
         drain(w);
-    drop_life(w);
+    world_drop(w);
     if (sim_disk_down(w->disk) || how == 1) {
-        trace(w, "power cut");
+        world_trace(w, "power cut");
         w->result->crashes++;
         sim_disk_crash(w->disk, &w->prng);
     } else {
-        trace(w, "killed");
+        world_trace(w, "killed");
         w->result->kills++;
         sim_disk_kill(w->disk);
     }
@@ -496,10 +513,9 @@ static void run_life(struct world *w)
         how = 1;
         sim_disk_crash_after(w->disk, prng_below(&w->prng, 400));
     }
-    if (open_node(w)) {
-        check_log(w);
-        open_sink(w);
-        for (unsigned i = 0; i < w->options->steps_per_life && w->result->ok && !stopped(w); i++)
+    if (world_open(w)) {
+        for (unsigned i = 0; i < w->options->steps_per_life && w->result->ok && !world_stopped(w);
+             i++)
             step(w);
     }
     end_life(w, how);
@@ -510,54 +526,60 @@ static void quiesce(struct world *w)
 {
     struct lake_verdict verdict = {0};
     w->calm = true;
-    if (!open_node(w))
+    if (!world_open(w))
         return;
-    check_log(w);
-    open_sink(w);
     bool complete = !w->options->with_sink;
-    for (unsigned i = 0; i < QUIESCE_STEPS_MAX && w->result->ok && !complete && !stopped(w); i++) {
+    for (unsigned i = 0; i < QUIESCE_STEPS_MAX && w->result->ok && !complete && !world_stopped(w);
+         i++) {
         step(w);
         if (i % 2000 == 1999) {
-            lake_judge(&w->ledger, w->store.objects, QUEUE_NAMES, WORLD_QUEUES, PARTITION_NAMES,
-                       false, &verdict);
+            world_judge(w, false, &verdict);
             complete = verdict.missing == 0 || !verdict.ok;
         }
     }
     for (unsigned i = 0; i < 4000 && w->result->ok && w->options->with_sink; i++)
         step(w); /* the last commit pointer */
     if (w->options->with_sink && w->result->ok) {
-        lake_judge(&w->ledger, w->store.objects, QUEUE_NAMES, WORLD_QUEUES, PARTITION_NAMES, true,
-                   &verdict);
+        world_judge(w, true, &verdict);
         w->result->windows = verdict.windows;
-        if (!verdict.ok)
-            fail(w, "%s", verdict.why);
     }
-    drop_life(w);
+    world_drop(w);
+}
+
+void world_init(struct world *w, const struct world_options *options, struct world_result *result)
+{
+    *w = (struct world){.options = options, .result = result};
+    *result = (struct world_result){.ok = true};
+    prng_init(&w->prng, options->seed);
+    /* Some minutes before an hour, so that boundaries are met. */
+    sim_clock_init(&w->clock, INT64_C(1791007200000000) - (int64_t)prng_below(&w->prng, 120000000));
+    sim_entropy_init(&w->entropy, &w->prng);
+    sim_executor_init(&w->executor, &w->prng);
+    w->disk = sim_disk_new(prng_u64(&w->prng));
+    w->db_state = sim_db_state_new();
+    sim_bucket_store_init(&w->store);
+    ledger_init(&w->ledger);
+}
+
+void world_deinit(struct world *w)
+{
+    w->result->records = w->ledger.n;
+    ledger_deinit(&w->ledger);
+    sim_bucket_store_deinit(&w->store);
+    sim_db_state_free(w->db_state);
+    sim_disk_free(w->disk);
+    sim_executor_deinit(&w->executor);
 }
 
 void world_run(const struct world_options *options, struct world_result *out)
 {
-    struct world w = {.options = options, .result = out};
-    *out = (struct world_result){.ok = true};
-    prng_init(&w.prng, options->seed);
-    /* Some minutes before an hour, so that boundaries are met. */
-    sim_clock_init(&w.clock, INT64_C(1791007200000000) - (int64_t)prng_below(&w.prng, 120000000));
+    struct world w;
+    world_init(&w, options, out);
     int64_t start = w.clock.mono;
-    sim_entropy_init(&w.entropy, &w.prng);
-    sim_executor_init(&w.executor, &w.prng);
-    w.disk = sim_disk_new(prng_u64(&w.prng));
-    w.db_state = sim_db_state_new();
-    sim_bucket_store_init(&w.store);
-    ledger_init(&w.ledger);
     for (w.life = 1; w.life <= options->lives && out->ok; w.life++)
         run_life(&w);
     if (out->ok)
         quiesce(&w);
-    out->records = w.ledger.n;
     out->virtual_us = w.clock.mono - start;
-    ledger_deinit(&w.ledger);
-    sim_bucket_store_deinit(&w.store);
-    sim_db_state_free(w.db_state);
-    sim_disk_free(w.disk);
-    sim_executor_deinit(&w.executor);
+    world_deinit(&w);
 }

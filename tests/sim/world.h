@@ -30,4 +30,18 @@ struct world_result {
 
 void world_run(const struct world_options *options, struct world_result *out);
 
+enum sweep_event {
+    SWEEP_DELETE, /* the queue is deleted and made again */
+    SWEEP_SIGTERM,
+    SWEEP_KILL,
+    SWEEP_POWER_CUT,
+    SWEEP_DELETE_KILL,
+    SWEEP_EVENTS, /* how many */
+};
+
+const char *sweep_event_name(enum sweep_event event);
+/* One story with the event before step `at`; false when the story was over before. */
+bool sweep_run(const struct world_options *options, enum sweep_event event, unsigned at,
+               struct world_result *out);
+
 #endif
