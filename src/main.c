@@ -430,6 +430,7 @@ int main(int argc, char **argv)
         {"check-config", check_config}, {"--help", help}, {"-h", help},
         {"--version", version},         {"-V", version},  {"--settings-doc", settings_doc},
     };
+    process_begin();
     if (argc < 2)
         return serve();
     if (strcmp(argv[1], "push") == 0) {

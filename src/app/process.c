@@ -5,10 +5,20 @@
 #include "base/mem.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+void process_begin(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) == -1) /* open() takes the lowest free number: this one */
+            ASSERT(open("/dev/null", O_RDWR) == fd);
+    }
+}
 
 unsigned process_prepare(void)
 {

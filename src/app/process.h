@@ -5,6 +5,10 @@
 #include "base/err.h"
 #include "base/span.h"
 
+/* Opens /dev/null for those of the three standard files that are closed: else a file of the store
+ * would take their number, and log lines would go into it. Call first of all. */
+void process_begin(void);
+
 /* Log lines go to standard output, each in one write(2): a crash loses no line before it. Call
  * before anything that logs. */
 void output_install(bool json);

@@ -4,9 +4,10 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 
-from harness import mark
+from harness import mark, wait_until
 
 
 def test_a_second_sigterm_changes_nothing(env):
@@ -70,8 +71,6 @@ def test_the_broker_outlives_the_reader_of_its_log(env):
     broker = env.broker()
     read_end, write_end = os.pipe()
     with open(os.devnull) as null:
-        import subprocess
-
         environ = {k: str(v) for k, v in broker.settings.items()}
         process = subprocess.Popen([env.binary], env=environ, stdin=null, stdout=write_end, stderr=write_end)
     os.close(write_end)
@@ -85,6 +84,30 @@ def test_the_broker_outlives_the_reader_of_its_log(env):
         assert process.wait(30) == 0
     finally:
         process.kill()
+
+
+def test_closed_standard_files_harm_no_file_of_the_store(env):
+    """Started with standard input, output and error closed, log lines must not land in a data file."""
+    broker = env.broker()
+    environ = {k: str(v) for k, v in broker.settings.items()}
+    process = subprocess.Popen(["/bin/sh", "-c", 'exec "$0" <&- >&- 2>&-', env.binary], env=environ)
+    try:
+        wait_until(lambda: accepts(broker.port), timeout=60, what="an open port")
+        assert broker.push([{"queue": "q", "payload": 1}])[0]["status"] == "queued"
+        targets = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)]
+        assert targets == ["/dev/null"] * 3, targets
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+    broker.start()
+    assert broker.fetch("q", "Default")["highWatermark"] == 1
+    assert broker.sigterm() == 0
+
+
+def accepts(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_push_takes_lines_or_one_text(env):
