@@ -47,6 +47,12 @@ void answer_timeout(struct http_request *http)
     answer_error(http, 503, "timeout", "the deadline elapsed before the outcome was known");
 }
 
+void answer_overloaded(struct api *a, struct http_request *http)
+{
+    answer_error_retry(http, 429, "overloaded", "too much is in flight on this node",
+                       1 + (int)(entropy_u64(a->options.entropy) % 5));
+}
+
 struct err_row {
     enum err err;
     unsigned status;
@@ -65,10 +71,6 @@ void answer_err(struct http_request *http, enum err err)
     };
     if (err == ERR_TIMEOUT) {
         answer_timeout(http);
-        return;
-    }
-    if (err == ERR_OVERLOADED) {
-        answer_error_retry(http, 429, "overloaded", "too much is in flight", 1);
         return;
     }
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

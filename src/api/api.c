@@ -121,53 +121,13 @@ static bool answers_while_draining(struct span path)
 void api_handle(void *ctx, struct http_request *http)
 {
     struct api *a = ctx;
-    uint64_t charge = (uintptr_t)http_request_ctx(http);
+    struct admission *admission = http_request_ctx(http);
     atomic_fetch_add(&a->counters.requests, 1);
     if (atomic_load(&a->draining) && !answers_while_draining(http_request_path(http)))
         answer_err(http, ERR_STOPPED);
     else
         dispatch(a, http);
-    atomic_fetch_sub(&a->reading, charge); /* the node counts it from here on */
-}
-
-/* --- admission ----------------------------------------------------------------------------------
- */
-
-/* Pushes wait for no room here: what would pass the limit is refused at once, 429. A body of
- * unknown length is let in and counted by the node when it is whole. One push is always let in,
- * however large. */
-static bool admit(struct api *a, uint64_t length)
-{
-    uint64_t max = a->options.admit_max_bytes;
-    uint64_t charge = length == UINT64_MAX ? 0 : length;
-    uint64_t before = atomic_fetch_add(&a->reading, charge);
-    uint64_t busy = before + node_queued_bytes(a->options.node);
-    if (max == 0 || busy == 0 || (busy < max && charge <= max - busy))
-        return true;
-    atomic_fetch_sub(&a->reading, charge);
-    return false;
-}
-
-bool api_admit(void *ctx, struct http_request *http, uint64_t length)
-{
-    struct api *a = ctx;
-    if (!span_eq(http_request_path(http), SPAN_LIT("/api/v1/push")))
-        return true;
-    if (!admit(a, length)) {
-        atomic_fetch_add(&a->counters.overloaded, 1);
-        answer_err(http, ERR_OVERLOADED);
-        return false;
-    }
-    atomic_fetch_add(&a->counters.admitted, 1);
-    if (length != UINT64_MAX)
-        http_request_set_ctx(http, (void *)(uintptr_t)length); /* given back when it is parsed */
-    return true;
-}
-
-void api_aborted(void *ctx, struct http_request *http)
-{
-    struct api *a = ctx;
-    atomic_fetch_sub(&a->reading, (uintptr_t)http_request_ctx(http));
+    admission_end(admission);
 }
 
 /* --- life ---------------------------------------------------------------------------------------
@@ -201,6 +161,7 @@ struct api *api_new(const struct api_options *options)
     a->started_us = clock_mono_us(a->options.clock);
     a->kv.duration_ms.bounds = bounds;
     a->kv.duration_ms.n_bounds = sizeof(bounds) / sizeof(bounds[0]);
+    pthread_mutex_init(&a->gate.lock, NULL);
     pthread_mutex_init(&a->kv.lock, NULL);
     pthread_mutex_init(&a->minter.lock, NULL);
     pthread_mutex_init(&a->waits.lock, NULL);
@@ -214,6 +175,7 @@ void api_drain(struct api *a)
 {
     atomic_store(&a->draining, true);
     waits_wake_all(a);
+    admissions_refuse(a);
 }
 
 void api_free(struct api *a)
@@ -229,5 +191,6 @@ void api_free(struct api *a)
     pthread_mutex_destroy(&a->waits.lock);
     pthread_mutex_destroy(&a->minter.lock);
     pthread_mutex_destroy(&a->kv.lock);
+    pthread_mutex_destroy(&a->gate.lock);
     mem_free(a);
 }

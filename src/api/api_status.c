@@ -251,6 +251,7 @@ static void put_raft_families(struct api *a, struct buf *out)
     metrics_family(out, "queen_raft_admit_total", METRIC_COUNTER, "Pushes by admission.");
     put_labelled(out, "queen_raft_admit_total", "outcome", "admitted",
                  atomic_load(&a->counters.admitted));
+    put_labelled(out, "queen_raft_admit_total", "outcome", "held", atomic_load(&a->counters.held));
     put_labelled(out, "queen_raft_admit_total", "outcome", "overloaded",
                  atomic_load(&a->counters.overloaded));
     put_one(out, "queen_clock_ahead_seconds", METRIC_GAUGE,

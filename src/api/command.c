@@ -31,7 +31,10 @@ static void answer(void *ctx, struct http_request *http)
 static void node_done(struct node_request *node)
 {
     struct api_command *c = node->ctx;
-    if (timers_disarm(c->api->timers, &c->timer))
+    struct api *a = c->api;
+    bool ours = timers_disarm(a->timers, &c->timer);
+    admissions_wake(a); /* the node counts its bytes no more */
+    if (ours)
         http_resume(c->http, answer, c);
     else
         release(c);

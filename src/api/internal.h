@@ -19,13 +19,18 @@ struct api {
     struct pool *readers;
     int64_t started_us; /* monotonic */
     atomic_bool draining;
-    atomic_size_t outstanding;     /* commands and reads that still hold memory of theirs */
-    atomic_uint_least64_t reading; /* bytes of admitted bodies being read or parsed */
+    atomic_size_t outstanding; /* commands and reads that still hold memory of theirs */
     struct {
-        atomic_uint_least64_t requests, push_requests, push_messages, admitted, overloaded;
+        atomic_uint_least64_t requests, push_requests, push_messages, admitted, held, overloaded;
         atomic_uint_least64_t kv_ops[KV_OP_TYPES];
     } counters;
     atomic_size_t parked; /* fetches that wait */
+    struct {
+        pthread_mutex_t lock;
+        struct admission *first, *last; /* held, in order of arrival */
+        atomic_size_t held;
+        atomic_uint_least64_t reading; /* bytes of admitted bodies being read or parsed */
+    } gate;
     struct {
         pthread_mutex_t lock;
         struct metrics_histogram duration_ms;
@@ -51,9 +56,18 @@ void answer_refusal(struct http_request *http, const struct refusal *refusal);
 /* Broker shape (spec/broker-api.md 1.5) of an error of the node. */
 void answer_err(struct http_request *http, enum err err);
 void answer_timeout(struct http_request *http);
+void answer_overloaded(struct api *a, struct http_request *http); /* 429, Retry-After 1..5 */
 /* kv.md 6 */
 void answer_kv_refusal(struct http_request *http, const struct refusal *refusal);
 void answer_kv_err(struct http_request *http, enum err err);
+
+/* --- admission --- */
+
+/* The body of an admitted request was taken over: its bytes are counted by the node from here on.
+ */
+void admission_end(struct admission *admission); /* NULL is allowed */
+void admissions_wake(struct api *a);             /* there may be room: any thread */
+void admissions_refuse(struct api *a); /* lets go of all that are held; the API is draining */
 
 /* --- commands -----------------------------------------------------------------------------------
  */

@@ -8,6 +8,8 @@
  *   - An answer queued in the first call, while a body is still to come, closes the connection. So
  * a refusal of a small body is kept back and its body thrown away, and the connection lives on; a
  * large one is answered at once. During the body nothing can be queued at all.
+ *   - Suspended in the first call, it makes that call again when it is resumed: so admission can
+ * hold a request whose body is still on the client's side.
  *   - A suspended connection is not read: a client that left is seen by asking
  * (http_request_client_gone), or when the answer is written.
  *   - A connection closed by the library (timeout, stop, reset) calls `completed` only.
@@ -67,6 +69,7 @@ struct http_request {
     enum http_method method;
     enum phase phase;
     bool admitted; /* options.admit said yes to a body */
+    bool held;     /* http_hold() was called, admit() not asked again yet */
     struct span path, query;
     struct buf body;
     size_t dropped; /* bytes of a refused body thrown away */
@@ -221,6 +224,27 @@ static void run_resumed(struct http_request *r)
     ASSERT(r->response != NULL);
 }
 
+void http_hold(struct http_request *r)
+{
+    ASSERT(r->phase != PHASE_DISPATCHED);
+    r->held = true;
+}
+
+void http_readmit(struct http_request *r)
+{
+    wake(r);
+}
+
+/* Suspends the connection, unless the other side was faster. */
+static void suspend(struct http_request *r)
+{
+    struct MHD_Connection *connection = r->connection;
+    int open = TURN_OPEN;
+    MHD_suspend_connection(connection);
+    if (!atomic_compare_exchange_strong(&r->turn, &open, TURN_SUSPENDED))
+        MHD_resume_connection(connection);
+}
+
 /* Takes the request as far as it goes on this thread: an answer queued, or suspended. */
 static enum MHD_Result drive(struct http_request *r)
 {
@@ -229,11 +253,7 @@ static enum MHD_Result drive(struct http_request *r)
             run_resumed(r);
         return send_answer(r);
     }
-    struct MHD_Connection *connection = r->connection;
-    MHD_suspend_connection(connection);
-    int open = TURN_OPEN;
-    if (!atomic_compare_exchange_strong(&r->turn, &open, TURN_SUSPENDED))
-        MHD_resume_connection(connection); /* answered in between */
+    suspend(r);
     return MHD_YES;
 }
 
@@ -283,9 +303,19 @@ static enum MHD_Result refuse_body(struct http_request *r, const struct framing 
     return MHD_YES;
 }
 
+/* admit() is asked again, or never will be. */
+static void end_hold(struct http_request *r)
+{
+    r->held = false;
+    atomic_store(&r->turn, TURN_OPEN);
+    atomic_fetch_sub(&r->server->unanswered, 1);
+}
+
 static enum MHD_Result headers_received(struct http_request *r, const char *method)
 {
     struct http_server *s = r->server;
+    if (r->held)
+        end_hold(r);
     r->method = method_of(method);
     struct framing f = {0};
     (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_framing, &f);
@@ -304,8 +334,14 @@ static enum MHD_Result headers_received(struct http_request *r, const char *meth
         refuse(r, 413, too_large);
         return refuse_body(r, &f);
     }
-    if (s->options.admit != NULL && !s->options.admit(s->options.ctx, r, length))
-        return refuse_body(r, &f);
+    if (s->options.admit != NULL && !s->options.admit(s->options.ctx, r, length)) {
+        if (!r->held)
+            return refuse_body(r, &f);
+        r->phase = PHASE_HEADERS; /* this call comes again */
+        atomic_fetch_add(&s->unanswered, 1);
+        suspend(r);
+        return MHD_YES;
+    }
     r->admitted = true;
     if (f.encodings == 0)
         buf_reserve(&r->body, (size_t)length); /* <= body_max; touched only as bytes arrive */
@@ -379,8 +415,11 @@ static void completed(void *ctx, struct MHD_Connection *connection, void **reque
         if (r->resumed != NULL)
             run_resumed(r); /* it renders for nobody, and lets go of what it holds */
         atomic_fetch_sub(&s->inflight, 1);
-    } else if (r->admitted && s->options.aborted != NULL) {
-        s->options.aborted(s->options.ctx, r);
+    } else if (r->admitted || r->held) {
+        if (r->held)
+            end_hold(r);
+        if (s->options.aborted != NULL)
+            s->options.aborted(s->options.ctx, r);
     }
     if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && r->admitted)
         (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,

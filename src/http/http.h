@@ -18,7 +18,7 @@ enum http_method { HTTP_GET, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_HEAD, HTTP_O
 
 typedef void (*http_handler_fn)(void *ctx, struct http_request *r);
 /* Before the body is read, with its announced length (UINT64_MAX: unknown): true to go on; false after it called
- * http_respond() (which closes the connection). */
+ * http_respond() (which closes the connection, unless the body is small), or http_hold(). */
 typedef bool (*http_admit_fn)(void *ctx, struct http_request *r, uint64_t length);
 
 struct http_options {
@@ -29,7 +29,7 @@ struct http_options {
     unsigned connections_max;
     http_handler_fn handler;
     http_admit_fn admit; /* may be NULL */
-    /* A request whose body admit() let in ended before the handler saw it (client left, body too large):
+    /* A request whose body admit() let in, or held, ended before the handler saw it (client left, body too large):
      * gives back what admit() took. May be NULL; a server's thread. */
     http_handler_fn aborted;
     void *ctx;
@@ -58,6 +58,11 @@ bool http_request_client_gone(const struct http_request *r);
 /* Per-request slot of the application. */
 void http_request_set_ctx(struct http_request *r, void *ctx);
 void *http_request_ctx(const struct http_request *r);
+
+/* Inside admit(), which then returns false: the client keeps its body until http_readmit() has admit() asked
+ * again. http_readmit(): any thread, once per hold. */
+void http_hold(struct http_request *r);
+void http_readmit(struct http_request *r);
 
 struct http_answer {
     unsigned status;

@@ -19,7 +19,7 @@ struct app {
     size_t n_held;
     size_t aborted, admitted;
     uint64_t last_length;
-    bool refuse;
+    bool refuse, hold;
 };
 
 static void answer_text(struct http_request *r, unsigned status, const char *text)
@@ -103,13 +103,18 @@ static bool admit(void *ctx, struct http_request *r, uint64_t length)
 {
     struct app *app = ctx;
     pthread_mutex_lock(&app->lock);
-    bool refuse = app->refuse;
+    bool refuse = app->refuse, holds = app->hold;
     app->last_length = length;
-    app->admitted += refuse ? 0 : 1;
+    app->admitted += refuse || holds ? 0 : 1;
+    if (holds) {
+        app->held[app->n_held++] = r;
+        http_hold(r);
+        pthread_cond_broadcast(&app->changed);
+    }
     pthread_mutex_unlock(&app->lock);
     if (refuse)
         answer_text(r, 429, "later");
-    return !refuse;
+    return !refuse && !holds;
 }
 
 static void aborted(void *ctx, struct http_request *r)
@@ -472,6 +477,76 @@ TEST(a_large_refused_body_closes_the_connection)
     check_reply(http_client_read(&c, false), 429, "later");
     http_client_close(&c);
     http_server_stop(app.server);
+}
+
+static void set_hold(struct app *app, bool hold, bool refuse)
+{
+    pthread_mutex_lock(&app->lock);
+    app->hold = hold;
+    app->refuse = refuse;
+    pthread_mutex_unlock(&app->lock);
+}
+
+/* Goal: a held request leaves its body unread, and goes on as admit() then says. */
+TEST(a_held_request_is_asked_about_again)
+{
+    struct app app;
+    app_start(&app, 2);
+    struct http_client c = app_connect(&app);
+    set_hold(&app, true, false);
+    CHECK(http_client_send(&c, SPAN_LIT("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+                                        "Expect: 100-continue\r\n\r\n")));
+    await_held(&app, 1);
+    usleep(50000);
+    struct pollfd look = {.fd = c.fd, .events = POLLIN};
+    CHECK_EQ(poll(&look, 1, 0), 0); /* no 100 Continue yet */
+    set_hold(&app, false, false);
+    http_readmit(app.held[0]);
+    check_reply(http_client_read(&c, false), 100, "");
+    CHECK(http_client_send(&c, SPAN_LIT("body")));
+    check_reply(http_client_read(&c, false), 200, "body");
+
+    set_hold(&app, true, false);
+    CHECK(http_client_send(&c, SPAN_LIT("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+                                        "\r\nbody")));
+    await_held(&app, 2);
+    set_hold(&app, false, true);
+    http_readmit(app.held[1]);
+    check_reply(http_client_read(&c, false), 429, "later");
+    set_hold(&app, false, false);
+    check_reply(http_client_call(&c, "POST", "/echo", SPAN_LIT("on")), 200, "on");
+    http_client_close(&c);
+    http_server_stop(app.server);
+    CHECK_EQ(app.aborted, 0);
+}
+
+static void *readmit_soon(void *ctx)
+{
+    struct app *app = ctx;
+    usleep(50000);
+    set_hold(app, false, true);
+    for (size_t i = 0; i < app->n_held; i++)
+        http_readmit(app->held[i]);
+    return NULL;
+}
+
+TEST(stopping_waits_for_held_requests)
+{
+    struct app app;
+    pthread_t thread;
+    app_start(&app, 2);
+    struct http_client stays = app_connect(&app), gone = app_connect(&app);
+    set_hold(&app, true, false);
+    for (unsigned i = 0; i < 2; i++)
+        CHECK(http_client_send(i == 0 ? &stays : &gone,
+                               SPAN_LIT("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+                                        "\r\nbody")));
+    await_held(&app, 2);
+    http_client_close(&gone);
+    CHECK_EQ(pthread_create(&thread, NULL, readmit_soon, &app), 0);
+    http_server_stop(app.server);
+    pthread_join(thread, NULL);
+    http_client_close(&stays);
 }
 
 /* --- clients that are slow or leave --- */
