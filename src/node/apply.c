@@ -189,6 +189,8 @@ static enum err apply_entry(struct node *n, uint64_t index, uint64_t term, int64
     n->touched_n = 0;
     state_write_lock(n->state);
     enum err err = apply_locked(n, index, term, clock, source, error);
+    if (err != ERR_OK)
+        n->half_applied = true;
     const struct state_meta *meta = state_meta(n->state);
     int64_t safe_time = meta->last_clock > meta->max_stamp ? meta->last_clock : meta->max_stamp;
     state_write_unlock(n->state);

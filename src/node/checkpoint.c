@@ -71,7 +71,7 @@ static enum err destroy_freed(struct node *n, uint64_t durable, struct error *er
 static bool freeze(struct node *n)
 {
     state_write_lock(n->state);
-    bool changed = state_meta(n->state)->applied > atomic_load(&n->durable);
+    bool changed = !n->half_applied && state_meta(n->state)->applied > atomic_load(&n->durable);
     if (changed) {
         atomic_store(&n->checkpoint_bytes_mark, atomic_load(&n->applied_bytes));
         state_freeze(n->state);

@@ -61,6 +61,11 @@ struct node {
     } hooks[NODE_HOOKS_MAX];
     size_t n_hooks;
 
+    /* An entry failed half-way: the state must never reach the database. Under the state's lock,
+     * not the atomic `stopped`, which a checkpoint may have looked at before it waited for that
+     * lock. */
+    bool half_applied;
+
     bool ended; /* node_end() was called; its caller's thread */
 
     /* Checkpoint thread. */

@@ -9,6 +9,7 @@
 
 #include <ftw.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "lib/test.h"
@@ -360,6 +361,88 @@ TEST(a_deleted_queue_loses_its_folder_only_after_a_checkpoint_and_its_last_reade
     CHECK_EQ(list.count, 1); /* the new one's */
     disk_list_deinit(&list);
     check_payload(b.node, "q", 0, "new");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+/* --- an entry that fails half-way --- */
+
+/* A disk whose next write waits and then fails; only while armed. */
+static struct {
+    struct disk_ops ops;
+    enum err (*write)(struct disk *d, struct disk_file *f, uint64_t at, const struct span *parts,
+                      size_t n, struct error *error);
+    atomic_bool armed, waiting, go;
+} stuck;
+
+static enum err stuck_write(struct disk *d, struct disk_file *f, uint64_t at,
+                            const struct span *parts, size_t n, struct error *error)
+{
+    if (!atomic_exchange(&stuck.armed, false))
+        return stuck.write(d, f, at, parts, n, error);
+    atomic_store(&stuck.waiting, true);
+    while (!atomic_load(&stuck.go))
+        (void)usleep(1000);
+    return error_set(error, ERR_IO, "write: the disk fails");
+}
+
+static void stuck_install(struct disk *d)
+{
+    stuck.ops = *d->ops;
+    stuck.write = d->ops->write;
+    stuck.ops.write = stuck_write;
+    d->ops = &stuck.ops;
+}
+
+static void apply_in_thread(void *ctx)
+{
+    (void)node_pump_apply(ctx); /* the call's answer tells */
+}
+
+static struct {
+    struct node *node;
+    bool did;
+} checkpoint;
+
+static void checkpoint_in_thread(void *ctx)
+{
+    (void)ctx;
+    checkpoint.did = node_pump_checkpoint(checkpoint.node);
+}
+
+/* Goal: a state that holds half an entry never reaches the database.
+ * Method: the entry's first run waits inside the write to the queue log, with the state locked; a
+ * checkpoint that found the node in order waits for that lock; then the write fails. */
+TEST(a_checkpoint_that_waited_for_a_failing_entry_writes_nothing)
+{
+    struct bench b;
+    struct call c;
+    bench_init(&b, 13);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    stuck_install(b.disk);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    submit_push(b.node, &c, "q", "p", "t2", "2");
+    CHECK(node_pump_log(b.node));
+    atomic_store(&stuck.armed, true);
+    struct thread *apply = thread_start("apply", apply_in_thread, b.node);
+    while (!atomic_load(&stuck.waiting))
+        (void)usleep(1000);
+    checkpoint.node = b.node;
+    struct thread *other = thread_start("checkpoint", checkpoint_in_thread, NULL);
+    (void)usleep(100 * 1000); /* it is at the lock by then */
+    atomic_store(&stuck.go, true);
+    thread_join(apply);
+    thread_join(other);
+
+    CHECK(!checkpoint.did);
+    CHECK_EQ(c.base.err, ERR_STOPPED);
+    node_request_deinit(&c.base);
+    CHECK(!node_pump_checkpoint(b.node));
+    node_abandon(b.node);
+    sim_disk_kill(b.disk);
+    CHECK_EQ(bench_open(&b), ERR_OK); /* the log still has both */
+    check_payload(b.node, "q", 0, "1");
+    check_payload(b.node, "q", 1, "2");
     node_close(b.node);
     bench_deinit(&b);
 }
