@@ -275,6 +275,14 @@ static int64_t applied_end(struct state *s)
     return meta->last_clock + (meta->last_count > 0 ? (int64_t)meta->last_count - 1 : 0);
 }
 
+/* No clock entry will come. */
+static bool node_is_stopped(struct node *node)
+{
+    struct node_status status;
+    node_status(node, &status);
+    return status.stopped;
+}
+
 static void run_read(struct waiter *w)
 {
     struct kv_call *k = (struct kv_call *)(void *)((char *)w - offsetof(struct kv_call, waiter));
@@ -288,7 +296,8 @@ static void run_read(struct waiter *w)
                            k->estimate, &result, &due, &error);
     node_read_end(node);
     int64_t now = clock_mono_us(a->options.clock);
-    if (err == ERR_OK && due && now < k->deadline_us && !atomic_load(&a->draining)) {
+    bool over = atomic_load(&a->draining) || (due && node_is_stopped(node));
+    if (err == ERR_OK && due && now < k->deadline_us && !over) {
         kv_result_deinit(&result);
         bool first = w->links == NULL;
         (void)waiter_watch(w, (const uint64_t[]){0}, 1); /* watching already is fine */
@@ -301,7 +310,7 @@ static void run_read(struct waiter *w)
     if (err != ERR_OK)
         answer_kv_err(k->http, err);
     else if (due)
-        answer_kv_err(k->http, atomic_load(&a->draining) ? ERR_STOPPED : ERR_TIMEOUT);
+        answer_kv_err(k->http, over ? ERR_STOPPED : ERR_TIMEOUT);
     else
         answer_result(k, &result);
     kv_result_deinit(&result);

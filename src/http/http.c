@@ -42,6 +42,8 @@
 #define PROGRESS_TIMEOUT_S 60
 /* A refused body up to this size is read and dropped, to keep the connection. */
 #define DRAIN_MAX (256u * 1024)
+/* Of an announced body, reserved at once: its pages are touched only as bytes arrive. */
+#define RESERVE_MAX (64u * 1024 * 1024)
 #define STOP_WAIT_MS 5000 /* for answers that are still being written when the server stops */
 
 enum phase {
@@ -344,7 +346,7 @@ static enum MHD_Result headers_received(struct http_request *r, const char *meth
     }
     r->admitted = true;
     if (f.encodings == 0)
-        buf_reserve(&r->body, (size_t)length); /* <= body_max; touched only as bytes arrive */
+        buf_reserve(&r->body, length < RESERVE_MAX ? (size_t)length : RESERVE_MAX);
     (void)MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT,
                                     s->options.progress_timeout_s);
     return MHD_YES;
