@@ -169,6 +169,7 @@ struct sink {
     uint32_t counts, held;
     uint64_t buffered;
     struct op *alive;
+    unsigned jobs; /* at the executor */
     struct sink_counters counters;
     struct {
         enum unit_phase phase;
@@ -206,8 +207,8 @@ void sink_slot_poke(struct sink *s, struct slot *slot, unsigned pending); /* loc
 struct slot *sink_slot_find(struct sink *s, struct span name);            /* locked */
 void sink_slot_add(struct sink *s, struct span name);                     /* locked */
 void sink_slot_timer(struct sink *s, struct slot *slot);                  /* locked */
-bool sink_tasks_ended(const struct sink *s);                              /* locked */
-void sink_slot_enqueue(struct sink *s, struct slot *slot);                /* locked */
+bool sink_tasks_ended(const struct sink *s); /* and none of their jobs is out; locked */
+void sink_slot_enqueue(struct sink *s, struct slot *slot); /* locked */
 int64_t sink_slot_due(const struct slot *slot);
 void sink_slot_free(struct slot *slot);
 struct op *sink_op_new(struct sink *s, struct slot *slot, enum op_kind kind, uint64_t number);
@@ -224,6 +225,7 @@ void sink_kv_read(struct op *op);
 void sink_bucket_submit(struct op *op);
 
 /* sink_jobs.c: executor */
+void sink_job_submit(struct op *op, void (*job)(void *ctx));
 void sink_job_scan(void *ctx);
 void sink_job_build(void *ctx);
 void sink_job_checkpoint(void *ctx);

@@ -14,6 +14,26 @@ static struct qlog *take_log(struct op *op, uint64_t queue_id)
     return log;
 }
 
+void sink_job_submit(struct op *op, void (*job)(void *ctx))
+{
+    struct sink *s = op->sink;
+
+    pthread_mutex_lock(&s->lock);
+    s->jobs++;
+    pthread_mutex_unlock(&s->lock);
+    executor_submit(s->options.executor, job, op);
+}
+
+static void job_done(struct op *op)
+{
+    struct sink *s = op->sink;
+
+    pthread_mutex_lock(&s->lock);
+    s->jobs--;
+    pthread_mutex_unlock(&s->lock);
+    sink_op_done(op); /* wakes whoever waits for the last job */
+}
+
 /* --- scan --- */
 
 struct scan {
@@ -91,7 +111,7 @@ void sink_job_scan(void *ctx)
         mem_free(scan.heads);
         node_log_unref(op->sink->options.node, scan.log);
     }
-    sink_op_done(op);
+    job_done(op);
 }
 
 /* --- build --- */
@@ -140,7 +160,7 @@ void sink_job_build(void *ctx)
         }
         node_log_unref(s->options.node, log);
     }
-    sink_op_done(op);
+    job_done(op);
 }
 
 /* --- checkpoint --- */
@@ -273,5 +293,5 @@ void sink_job_checkpoint(void *ctx)
     mem_free(c.name_at);
     map64_deinit(&c.at);
     buf_deinit(&c.names);
-    sink_op_done(op);
+    job_done(op);
 }

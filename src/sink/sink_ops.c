@@ -256,13 +256,13 @@ static void do_build(struct op *op, const struct sink_action *action)
     spec->prefix = keep(op, spec->prefix);
     spec->tenant = keep(op, spec->tenant);
     spec->queue = keep(op, spec->queue);
-    executor_submit(op->sink->options.executor, sink_job_build, op);
+    sink_job_submit(op, sink_job_build);
 }
 
 static void do_job(struct op *op, const struct sink_action *action, void (*job)(void *ctx))
 {
     op->action = *action;
-    executor_submit(op->sink->options.executor, job, op);
+    sink_job_submit(op, job);
 }
 
 /* --- */

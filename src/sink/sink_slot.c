@@ -149,7 +149,7 @@ bool sink_tasks_ended(const struct sink *s)
         if (!s->slots[i]->wishes.ended)
             return false;
     }
-    return true;
+    return s->jobs == 0;
 }
 
 /* --- ops --- */

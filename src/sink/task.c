@@ -66,6 +66,8 @@ struct sink_task *sink_task_new(const struct sink_task_options *options)
         .window_us = (int64_t)s->max_window_ms * 1000,
         .target_weight = s->target_mb << 20,
     };
+    int64_t look_us = (int64_t)t->node->discovery_interval_ms * 1000;
+    t->rules.gather_us = look_us < t->rules.window_us ? look_us : t->rules.window_us;
     t->ttl_us = (int64_t)lease_ttl_seconds(t->node->lease_ttl_ms) * 1000000;
     t->row.name = task_queue(t);
     return t;

@@ -141,7 +141,7 @@ int64_t window_due(const struct window *w, const struct window_rules *rules)
     if (unit != 0 && (start == WINDOW_NO_START || time_floor(first, unit) > start))
         start = time_floor(first, unit); /* the intervals before it are skipped by then */
 
-    int64_t due = first + 1 + rules->guard_us;
+    int64_t due = first + 1 + rules->guard_us + rules->gather_us;
     if (w->t_prev != WINDOW_NO_START && start + rules->window_us > due)
         due = start + rules->window_us;
     if (unit != 0) {

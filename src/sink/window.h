@@ -17,6 +17,7 @@
 struct window_rules {
     enum sink_align align;
     int64_t guard_us, window_us;
+    int64_t gather_us; /* a window that is old already still waits this long for more records */
     uint64_t target_weight;
 };
 
