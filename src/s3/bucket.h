@@ -94,11 +94,14 @@ static inline void bucket_close(struct bucket *b)
         b->ops->close(b);
 }
 
-/* file:///path: the object K of bucket B is <path>/B/K. HEAD also makes sure the bucket folder exists: it must
- * be there (a missing one is "NoSuchBucket"-like: RETRIABLE with an error naming the folder and how to make
- * it)... unless create is set (the demo): then it is made. Temporary names are
- * <path>/B/.queen-tmp/<instance>-<incarnation>-<random>; only this instance's leftovers are cleaned at open.
- * Every folder from the object up to the bucket's root is synced unless this process already did. */
+/* file:///path: the object K of bucket B is <path>/B/K. The bucket's own folder is made when it is
+ * missing at first (its parent never is: RETRIABLE, the error naming it); one that was there and is
+ * gone is not made again: most likely its volume was unmounted. HEAD also looks whether it can be
+ * written to. An absent object is BUCKET_ABSENT with code 200: the folder answered.
+ *
+ * Temporary names are <path>/B/.queen-tmp/<instance>-<incarnation>-<random>; only this instance's
+ * leftovers are cleaned at open. Every folder from the object up to the bucket's root is synced
+ * unless this process already did. */
 struct file_bucket_options {
     struct span path, bucket; /* path absolute, without file:// */
     struct span instance;     /* sanitised for a file name by percent-encoding, shortened */

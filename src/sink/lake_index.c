@@ -67,8 +67,8 @@ static void drop_entries(struct lake_index *ix, struct lake_part *p)
 {
     if (p->first == LAKE_INDEX_NONE)
         return;
-    for (uint32_t e = p->first; e != LAKE_INDEX_NONE; e = lake_index_next(ix, e))
-        ix->bytes -= ENTRY_BYTES;
+    ix->bytes -= p->entries * ENTRY_BYTES;
+    p->entries = 0;
     *next_of(ix, p->last) = ix->free;
     ix->free = p->first;
     p->first = p->last = LAKE_INDEX_NONE;
@@ -82,6 +82,7 @@ static void append_entry(struct lake_index *ix, struct lake_part *p, uint64_t po
     else
         *next_of(ix, p->last) = entry;
     p->last = entry;
+    p->entries++;
 }
 
 /* ---- The heap: largest name on top ---- */

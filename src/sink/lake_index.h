@@ -24,6 +24,7 @@ struct lake_part {
     uint64_t id;
     uint32_t first, last; /* chain of entries, positions rising */
     uint32_t at;          /* for who walks the chain; starts at first */
+    uint32_t entries;     /* in the chain */
     bool streamed;        /* too large: no entries */
 };
 
