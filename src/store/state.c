@@ -162,7 +162,7 @@ enum err state_open(struct db *db, const struct uuid *cluster, struct state **ou
     s->db = db;
     lock_init(&s->lock);
     s->epoch = 1;
-    s->active.rows = omap_new();
+    s->active = state_layer_new();
     enum err err = load(s, cluster, error);
     if (err != ERR_OK) {
         state_close(s);

@@ -114,7 +114,7 @@ void state_freeze(struct state *s)
     s->is_frozen = true;
     s->epoch++;
     s->frozen = s->active;
-    s->active = (struct layer){.rows = omap_new()};
+    s->active = state_layer_new();
     s->frozen_meta = s->meta;
 }
 
@@ -307,6 +307,17 @@ void state_frozen_done(struct state *s)
     buf_deinit(&images);
 }
 
+static void swap_rows(struct layer *a, struct layer *b)
+{
+    struct layer old = *a;
+    a->rows = b->rows;
+    a->drops = b->drops;
+    a->dedup_low = b->dedup_low;
+    a->dedup_high = b->dedup_high;
+    b->rows = old.rows;
+    b->drops = old.drops;
+}
+
 /* The active rows over the frozen ones, as one layer. */
 static void merge_rows(struct state *s)
 {
@@ -316,18 +327,9 @@ static void merge_rows(struct state *s)
         state_layer_drop(below, buf_span(&above->drops.at[i].from),
                          buf_span(&above->drops.at[i].to));
     bool more = omap_seek(above->rows, SPAN_LIT(""), false, &row);
-    for (; more; more = omap_seek(above->rows, row.key, true, &row)) {
-        if (row.deleted)
-            omap_put_tombstone(below->rows, row.key);
-        else
-            omap_put(below->rows, row.key, row.value);
-    }
-    struct omap *merged = below->rows;
-    struct range_list drops = below->drops;
-    below->rows = above->rows;
-    below->drops = above->drops;
-    above->rows = merged;
-    above->drops = drops;
+    for (; more; more = omap_seek(above->rows, row.key, true, &row))
+        state_layer_put(below, &row);
+    swap_rows(above, below);
 }
 
 void state_frozen_failed(struct state *s)

@@ -35,6 +35,9 @@ struct id_list {
  * below. */
 struct layer {
     struct omap *rows;
+    /* First eight bytes, as a number, of the least and the greatest dedup key in rows: a push looks
+     * for each of its ids in many old buckets, and the overlay holds none but the newest. */
+    uint64_t dedup_low, dedup_high;
     struct range_list drops;
     struct queue *queues; /* lists over next_dirty */
     struct partition *partitions;
@@ -108,6 +111,8 @@ void state_tables_deinit(struct state *s);
 void id_list_add(struct id_list *list, uint64_t id);
 
 /* state_rows.c */
+struct layer state_layer_new(void);
+void state_layer_put(struct layer *layer, const struct omap_row *row);
 void state_layer_drop(struct layer *layer, struct span from, struct span to);
 /* Is key in one of the ranges? end_out: that range's end. */
 bool state_drops_hide(const struct range_list *drops, struct span key, struct span *end_out);

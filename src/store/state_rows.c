@@ -8,7 +8,37 @@
  * lock. */
 #include "store/state_internal.h"
 
+#include "base/bytes.h"
 #include "base/mem.h"
+#include "store/state_format.h"
+
+struct layer state_layer_new(void)
+{
+    return (struct layer){.rows = omap_new(), .dedup_low = UINT64_MAX};
+}
+
+static bool dedup_number(struct span key, uint64_t *out)
+{
+    if (key.len < sizeof(*out) || key.ptr[0] != STATE_KIND_DEDUP)
+        return false;
+    *out = be64_get(key.ptr);
+    return true;
+}
+
+void state_layer_put(struct layer *layer, const struct omap_row *row)
+{
+    uint64_t number;
+    if (dedup_number(row->key, &number)) {
+        if (number < layer->dedup_low)
+            layer->dedup_low = number;
+        if (number > layer->dedup_high)
+            layer->dedup_high = number;
+    }
+    if (row->deleted)
+        omap_put_tombstone(layer->rows, row->key);
+    else
+        omap_put(layer->rows, row->key, row->value);
+}
 
 /* --- drops --- */
 
@@ -106,9 +136,12 @@ enum verdict { FOUND, HIDDEN, BELOW };
 static enum verdict layer_look(const struct layer *layer, struct span key, struct omap_row *row)
 {
     struct span end;
+    uint64_t number;
     if (layer->rows == NULL)
         return BELOW;
-    if (omap_get(layer->rows, key, row))
+    bool outside =
+        dedup_number(key, &number) && (number < layer->dedup_low || number > layer->dedup_high);
+    if (!outside && omap_get(layer->rows, key, row))
         return row->deleted ? HIDDEN : FOUND;
     return state_drops_hide(&layer->drops, key, &end) ? HIDDEN : BELOW;
 }
@@ -133,12 +166,12 @@ enum err state_row_get(struct state *s, struct span key, struct buf *value_out, 
 
 void state_row_put(struct state *s, struct span key, struct span value)
 {
-    omap_put(s->active.rows, key, value);
+    state_layer_put(&s->active, &(struct omap_row){key, value, false});
 }
 
 void state_row_delete(struct state *s, struct span key)
 {
-    omap_put_tombstone(s->active.rows, key);
+    state_layer_put(&s->active, &(struct omap_row){key, SPAN_LIT(""), true});
 }
 
 /* --- iteration --- */
