@@ -23,9 +23,11 @@
 #include "http/http.h"
 
 #include "base/mem.h"
+#include "http/linger.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -57,6 +59,7 @@ enum turn { TURN_OPEN, TURN_SUSPENDED, TURN_WOKEN };
 
 struct http_server {
     struct MHD_Daemon *daemon;
+    struct http_linger *linger;
     int listen_fd;
     uint16_t port;
     struct http_options options;
@@ -71,6 +74,7 @@ struct http_request {
     enum http_method method;
     enum phase phase;
     bool admitted; /* options.admit said yes to a body */
+    bool unread;   /* answered before its body was read */
     bool held;     /* http_hold() was called, admit() not asked again yet */
     struct span path, query;
     struct buf body;
@@ -298,10 +302,12 @@ static const char *const too_large = "request body is too large\n";
  * unless the body is small and under way. */
 static enum MHD_Result refuse_body(struct http_request *r, const struct framing *f)
 {
+    r->unread = true;
     bool waits = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Expect") != NULL;
     if (waits || f->length > DRAIN_MAX || f->encodings > 0)
         return send_answer(r);
     r->phase = PHASE_DRAIN;
+    r->unread = false;
     return MHD_YES;
 }
 
@@ -403,6 +409,16 @@ static enum MHD_Result on_call(void *ctx, struct MHD_Connection *connection, con
     return MHD_NO;
 }
 
+/* The library closes the connection after this; the socket stays open in another thread's hands. */
+static void let_linger(struct http_server *s, struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int fd = info == NULL ? -1 : fcntl(info->connect_fd, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0)
+        http_linger_take(s->linger, fd);
+}
+
 /* The answer has left, or the connection is lost. */
 static void completed(void *ctx, struct MHD_Connection *connection, void **request,
                       enum MHD_RequestTerminationCode code)
@@ -423,6 +439,8 @@ static void completed(void *ctx, struct MHD_Connection *connection, void **reque
         if (s->options.aborted != NULL)
             s->options.aborted(s->options.ctx, r);
     }
+    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && r->unread)
+        let_linger(s, connection);
     if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && r->admitted)
         (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
                                         s->options.idle_timeout_s);
@@ -500,9 +518,11 @@ enum err http_server_start(const struct http_options *options, struct http_serve
         before; /* signals are the main thread's: the library's threads inherit the mask */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->linger = http_linger_new();
     s->daemon = start_daemon(s);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->daemon == NULL) {
+        http_linger_free(s->linger);
         (void)close(s->listen_fd);
         mem_free(s);
         return error_set(error, ERR_IO, "the HTTP server did not start: %s",
@@ -546,6 +566,7 @@ void http_server_stop(struct http_server *s)
     for (unsigned waited = 0; atomic_load(&s->inflight) > 0 && waited < STOP_WAIT_MS; waited++)
         sleep_ms(1);
     MHD_stop_daemon(s->daemon);
+    http_linger_free(s->linger);
     (void)close(s->listen_fd);
     mem_free(s);
 }

@@ -331,6 +331,31 @@ TEST(a_body_over_the_limit_is_413)
     http_server_stop(app.server);
 }
 
+/* Goal: a client that sends its whole body before it reads gets the answer, not a reset. */
+TEST(a_large_refused_body_does_not_destroy_its_answer)
+{
+    struct app app;
+    struct buf body = BUF_INIT;
+    app_start(&app, 2);
+    fill(&body, 30u << 20);
+    for (unsigned i = 0; i < 3; i++) {
+        struct http_client c = app_connect(&app);
+        struct buf head = BUF_INIT;
+        buf_printf(&head, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+                   body.len);
+        CHECK(http_client_send(&c, buf_span(&head)));
+        CHECK(http_client_send(&c, buf_span(&body)));
+        struct http_reply r = http_client_read(&c, false);
+        CHECK_EQ(r.status, 413);
+        http_reply_deinit(&r);
+        CHECK(http_client_at_end(&c));
+        http_client_close(&c);
+        buf_deinit(&head);
+    }
+    buf_deinit(&body);
+    http_server_stop(app.server);
+}
+
 TEST(a_chunked_body_over_the_limit_is_413_at_its_end)
 {
     struct app app;
