@@ -12,7 +12,8 @@ struct api_options {
     struct node *node;
     struct clock *clock;
     struct entropy *entropy;
-    /* The sink's parts: its "s3" object of /status, its metric families. NULL when the sink is off. */
+    /* The sink's parts: its "s3" object of /status, its metric families. NULL when the sink is off.
+     */
     void (*sink_status)(void *ctx, struct buf *out);
     void (*sink_metrics)(void *ctx, struct buf *out);
     void *sink_ctx;
@@ -22,7 +23,8 @@ struct api_options {
     uint64_t request_timeout_ms; /* DEFAULT_TIMEOUT, clamped 1..60000 */
     uint64_t entry_max_bytes;
     unsigned reader_threads;
-    uint32_t kv_value_max, kv_ops_max, kv_keys_max; /* QUEEN_KV_MAX_*; 0 = the defaults of spec/kv.md 2 */
+    uint32_t kv_value_max, kv_ops_max,
+        kv_keys_max; /* QUEEN_KV_MAX_*; 0 = the defaults of spec/kv.md 2 */
     const char *version;
 };
 
@@ -34,8 +36,8 @@ bool api_admit(void *ctx, struct http_request *r, uint64_t length);
 void api_aborted(void *ctx, struct http_request *r);
 /* Answers waiting fetches at once and refuses new work with 503: before http_server_stop(). */
 void api_drain(struct api *a);
-/* After http_server_stop() and node_close(): nothing may apply any more (the hook would be called). Waits for
- * commands that the node still holds; NULL is allowed. */
+/* After http_server_stop() and node_close(): nothing may apply any more (the hook would be called).
+ * Waits for commands that the node still holds; NULL is allowed. */
 void api_free(struct api *a);
 
 #endif

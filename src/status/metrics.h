@@ -1,5 +1,5 @@
-/* Prometheus text format 0.0.4 writer (spec/sink-status-metrics.md 2). Shared by the broker's and the sink's
- * families, so that escaping and number spelling exist once. */
+/* Prometheus text format 0.0.4 writer (spec/sink-status-metrics.md 2). Shared by the broker's and
+ * the sink's families, so that escaping and number spelling exist once. */
 #ifndef STATUS_METRICS_H
 #define STATUS_METRICS_H
 
@@ -15,7 +15,8 @@ struct metric_label {
     struct span value; /* escaped: \ " newline */
 };
 
-/* One sample; integral values without a decimal point, others shortest. suffix ("_bucket", "_sum", ...) may be NULL. */
+/* One sample; integral values without a decimal point, others shortest. suffix ("_bucket", "_sum",
+ * ...) may be NULL. */
 void metrics_sample(struct buf *out, const char *name, const char *suffix,
                     const struct metric_label *labels, size_t n, double value);
 void metrics_sample_u64(struct buf *out, const char *name, const char *suffix,
