@@ -31,8 +31,7 @@ import time
 REPO = pathlib.Path(__file__).resolve().parents[2]
 START_TIMEOUT = 60  # seconds until `listening`; recovery under a sanitizer on a busy machine is slow
 STOP_TIMEOUT = 60
-PORTS_PER_SLOT = 100
-PORT_BASE = 20000  # below the range that outgoing connections take theirs from
+PORT_RANGE = range(20000, 32000)  # below what outgoing connections take theirs from
 FIELD = re.compile(r'(?:^| )([A-Za-z_][A-Za-z0-9_.]*)=("(?:[^"\\]|\\.)*"|[^ ]*)')
 LINE = re.compile(r"^(\S+Z) (ERROR|WARN|INFO|DEBUG|TRACE) ([^ :]+): (.*)$")
 
@@ -297,14 +296,13 @@ def send(connection, method, path, body=None, headers=None):
 class Env:
     """What a test gets: a temporary folder, a seeded random source, brokers."""
 
-    def __init__(self, directory, binary, seed, slot=0):
+    def __init__(self, directory, binary, seed, ports=PORT_RANGE):
         self.dir = pathlib.Path(directory)
         self.binary = str(binary)
         self.seed = seed
         self.random = random.Random(seed)
         self.brokers = []
-        self._port = PORT_BASE + slot * PORTS_PER_SLOT
-        self._port_end = self._port + PORTS_PER_SLOT
+        self._ports = iter(ports)
 
     def broker(self, settings=None, **more):
         """A broker, not started yet. Settings are environment variables."""
@@ -346,9 +344,7 @@ class Env:
         return decompress(key, self.object_bytes(key))
 
     def free_port(self):
-        while self._port < self._port_end:
-            port = self._port
-            self._port += 1
+        for port in self._ports:
             with socket.socket() as s:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:

@@ -16,6 +16,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ sys.dont_write_bytecode = True
 
 import harness  # noqa: E402  (after the path is set)
 
+PORTS_PER_SLOT = 50
 EXIT_PASSED, EXIT_FAILED, EXIT_SKIPPED = 0, 1, 77
 TIMEOUT = 180  # seconds a test may take unless it says otherwise
 LOG_TAIL = 40  # lines of a broker's log shown after a failure
@@ -41,6 +43,31 @@ class Test:
         self.timeout = marks.get("timeout") or TIMEOUT
         self.slow = marks.get("slow", False)
         self.serial = marks.get("serial", False)
+
+
+class Slot:
+    """Room for one test at a time: a range of ports, its first one held by us, so that no other run beside
+    this one (and no broker of its) takes any of them."""
+
+    def __init__(self, guard, ports):
+        self.guard = guard
+        self.ports = ports
+
+
+def make_slots(count):
+    slots = []
+    every = harness.PORT_RANGE
+    for base in range(every.start, every.stop, PORTS_PER_SLOT):
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", base))
+        except OSError:
+            guard.close()
+            continue
+        slots.append(Slot(guard, range(base + 1, base + PORTS_PER_SLOT)))
+        if len(slots) == count:
+            return slots
+    raise SystemExit("no free ports")
 
 
 class Running:
@@ -89,7 +116,7 @@ def child(test, directory, options, slot):
     out = os.open(os.path.join(directory, "output"), os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    env = harness.Env(directory, options.binary, f"{options.seed}/{test.name}", slot)
+    env = harness.Env(directory, options.binary, f"{options.seed}/{test.name}", slot.ports)
     code = EXIT_PASSED
     try:
         test.function(env, *test.arguments)
@@ -155,7 +182,7 @@ def run_all(tests, options):
     counts = {"ok": 0, "FAIL": 0, "skip": 0}
     waiting = sorted(tests, key=lambda t: (t.serial, -t.timeout))
     running = []
-    slots = list(range(options.jobs))
+    slots = make_slots(options.jobs)
     while waiting or running:
         while waiting and slots and not any(r.test.serial for r in running):
             if waiting[0].serial and running:
