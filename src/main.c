@@ -26,8 +26,9 @@
 
 #define BLOCK_CACHE_BYTES (64u * 1024 * 1024)  /* state database: reads of rows not in memory */
 #define WRITE_BUFFER_BYTES (16u * 1024 * 1024) /* small, to recover soon from a full disk */
-#define FILES_RESERVED 1024u                   /* of the open files: queue logs, database, bucket */
 #define CONNECTIONS_MAX 16384u                 /* their buffers alone are 256 MiB */
+#define LOG_FILES_MAX 512u                     /* of queue logs kept open */
+#define DB_FILES_MAX 256u
 #define READER_THREADS 4u
 #define OVERTIME_US 800000 /* after the grace; the promise is one second */
 #define DRAIN_POLL_US 5000
@@ -43,7 +44,10 @@ extern char **environ;
 struct broker {
     struct config config;
     struct sink_boot_settings sink_settings;
-    unsigned cores, files;
+    unsigned cores;
+    struct {
+        unsigned connections, logs, db;
+    } files; /* shares of what may be open at once */
     char *address;
     char *db_path;
     struct disk *disk;
@@ -93,6 +97,20 @@ static enum err read_settings(struct broker *b, struct error *error)
 
 /* --- boot --- */
 
+static unsigned at_most(unsigned a, unsigned max)
+{
+    return a < max ? a : max;
+}
+
+/* Half of the open files for clients, an eighth each for queue logs and the database, and the rest
+ * for everything else: a node that runs out of them inside an entry has to stop. */
+static void share_files(struct broker *b, unsigned files)
+{
+    b->files.logs = at_most(files / 8, LOG_FILES_MAX);
+    b->files.db = at_most(files / 8, DB_FILES_MAX);
+    b->files.connections = at_most(files / 2, CONNECTIONS_MAX);
+}
+
 static enum err open_db(void *ctx, struct db **out, struct error *error)
 {
     const struct broker *b = ctx;
@@ -100,6 +118,7 @@ static enum err open_db(void *ctx, struct db **out, struct error *error)
         .path = b->db_path,
         .block_cache_bytes = BLOCK_CACHE_BYTES,
         .write_buffer_bytes = WRITE_BUFFER_BYTES,
+        .open_files_max = b->files.db,
     };
     return db_rocks_open(&options, out, error);
 }
@@ -129,6 +148,7 @@ static enum err start_node(struct broker *b, struct error *error)
         options.batch_max_bytes = c->batch_max_bytes;
         options.disk_high_pct = c->disk_high_pct;
         options.disk_low_pct = c->disk_low_pct;
+        options.log_handles_max = b->files.logs;
         err = node_open(&options, &b->node, error);
     }
     if (err != ERR_OK)
@@ -219,13 +239,12 @@ static enum err start_listener(struct broker *b, struct error *error)
         .version = QUEEN_VERSION,
     };
     b->api = api_new(&api);
-    unsigned room = b->files > 2 * FILES_RESERVED ? b->files - FILES_RESERVED : b->files / 2;
     const struct http_options http = {
         .address = b->address,
         .port = (uint16_t)c->port,
         .threads = b->cores,
         .body_max = c->max_body_bytes,
-        .connections_max = room < CONNECTIONS_MAX ? room : CONNECTIONS_MAX,
+        .connections_max = b->files.connections,
         .handler = api_handle,
         .admit = api_admit,
         .aborted = api_aborted,
@@ -322,7 +341,7 @@ static int serve(void)
         deinit(&b);
         return fatal(&error);
     }
-    b.files = process_prepare();
+    share_files(&b, process_prepare());
     if (b.config.has_secrets && !b.config.core_dumps)
         process_hide();
     signals_begin();

@@ -45,6 +45,7 @@ struct db_rocks_options {
     const char *path; /* absolute or relative to the process */
     uint64_t block_cache_bytes;
     uint64_t write_buffer_bytes;
+    unsigned open_files_max; /* 0: 256 */
 };
 
 /* WAL of RocksDB on with sync for the batch; info log level fatal (a full disk aborts otherwise);

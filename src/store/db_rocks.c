@@ -17,7 +17,7 @@
 #include <rocksdb/c.h>
 
 #define INFO_LOG_FATAL 4
-#define OPEN_FILES_MAX 256
+#define OPEN_FILES_DEFAULT 256
 #define BLOOM_BITS 10.0
 #define WRITE_BUFFERS 2
 #define BACKGROUND_JOBS 2
@@ -249,7 +249,8 @@ static void make_options(struct rocks *r, const struct db_rocks_options *options
     rocksdb_options_set_write_buffer_size(o, (size_t)options->write_buffer_bytes);
     rocksdb_options_set_max_write_buffer_number(o, WRITE_BUFFERS);
     rocksdb_options_set_max_total_wal_size(o, WRITE_BUFFERS * options->write_buffer_bytes);
-    rocksdb_options_set_max_open_files(o, OPEN_FILES_MAX);
+    rocksdb_options_set_max_open_files(o, options->open_files_max > 0 ? (int)options->open_files_max
+                                                                      : OPEN_FILES_DEFAULT);
     rocksdb_options_set_max_background_jobs(o, BACKGROUND_JOBS);
     rocksdb_options_set_info_log_level(o, INFO_LOG_FATAL);
     rocksdb_options_set_keep_log_file_num(o, 1);
