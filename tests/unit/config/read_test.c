@@ -119,7 +119,7 @@ TEST(integers_are_lenient_and_warned_about)
                  "QUEEN_RAFT_DURABLE_EVERY_MS=\"soon\" is not a whole number: the default 1000 is "
                  "used");
     check_notice(&c, true,
-                 "QUEEN_RAFT_SEGMENT_BYTES=1 is outside 65536..=4294967296: 65536 is used");
+                 "QUEEN_RAFT_SEGMENT_BYTES=1 is outside 65536..=4294967295: 65536 is used");
     check_notice(&c, true, "PORT=\"70000\" is not a port: the default 6632 is used");
     config_deinit(&c);
 }
