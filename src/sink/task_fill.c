@@ -25,9 +25,10 @@ static void scan(struct sink_task *t, int64_t cap)
 
 static void wait_for_more(struct sink_task *t)
 {
-    const struct window *w = &t->window;
+    struct window *w = &t->window;
 
     t->phase = PHASE_FILL;
+    window_note_unread(w, t->safe_time, t->log_end);
     if (w->records == 0 && w->frontier != WINDOW_NO_START)
         task_complete_through(t, w->frontier);
     t->due_wanted = true;

@@ -75,6 +75,14 @@ bool window_scan_due(struct window *w, int64_t cap, uint64_t log_end)
     return true;
 }
 
+void window_note_unread(struct window *w, int64_t safe_time, uint64_t log_end)
+{
+    uint64_t seen = w->positioned ? w->position : 0;
+
+    w->unread = w->records == 0 && !w->next_known && seen < log_end;
+    w->unread_stamp = safe_time;
+}
+
 int64_t window_scan_limit(const struct window *w, int64_t cap)
 {
     bool first_unknown = w->t_prev == WINDOW_NO_START && w->records == 0 && !w->next_known;
@@ -136,6 +144,8 @@ int64_t window_due(const struct window *w, const struct window_rules *rules)
         first = w->first_stamp;
     else if (w->next_known)
         first = w->next_stamp;
+    else if (w->unread)
+        first = w->unread_stamp;
     else
         return WINDOW_NEVER;
     if (unit != 0 && (start == WINDOW_NO_START || time_floor(first, unit) > start))

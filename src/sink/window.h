@@ -31,7 +31,9 @@ struct window {
     bool size_reached; /* the scan stopped because weight reached the target; frontier is tEnd */
     bool next_known;   /* there is a record at or above the frontier, at `position` */
     int64_t next_stamp;
-    bool forced; /* memory or drain: stays armed until a window closes */
+    bool unread; /* the log holds records that no scan has met: too young for the last cap */
+    int64_t unread_stamp; /* theirs is about this or less */
+    bool forced;          /* memory or drain: stays armed until a window closes */
 };
 
 enum window_verdict { WINDOW_WAIT, WINDOW_SKIP, WINDOW_CLOSE };
@@ -45,6 +47,8 @@ int64_t window_cap(const struct window *w, const struct window_rules *rules, int
 /* Is there something between the frontier and the cap that a scan has to look at? log_end: end of
  * the log, read after safe_time. When not, the frontier moves to the cap. */
 bool window_scan_due(struct window *w, int64_t cap, uint64_t log_end);
+/* Before waiting: does the log go on behind what was scanned? safe_time and log_end of one look. */
+void window_note_unread(struct window *w, int64_t safe_time, uint64_t log_end);
 /* Where that scan has to stop: the cap, or at once (WINDOW_NO_START) when under start=earliest the
  * first record must be seen before its alignment boundary is known. */
 int64_t window_scan_limit(const struct window *w, int64_t cap);

@@ -195,6 +195,30 @@ TEST(a_lone_push_is_in_the_bucket_within_window_guard_and_three_seconds)
     fix_deinit(&f);
 }
 
+/* Goal: the same from T0 on: the first push is too young for a scan, and without a clock entry
+ * nothing would move until the next lease refresh, ten seconds later. */
+TEST(a_lone_push_behind_t0_needs_no_other_traffic)
+{
+    struct fix f;
+    begin(&f);
+    f.settings.start = SINK_LATEST;
+    f.settings.max_window_ms = 1000;
+    fix_start(&f, 0);
+    fix_pass(&f, 300000);
+    for (size_t n = 1; n <= 3; n++) {
+        fix_pass(&f, 100000);
+        (void)fix_push(&f);
+        struct sink_event event = {.type = SINK_EVENT_WAKE, .appended = true, .retry_after_us = -1};
+        fix_step(&f, 0, &event);
+        fix_pass(&f, (1 + 5 + 3) * SEC);
+        CHECK_EQ(fix_judge(&f, true), n);
+    }
+    struct sink_wishes w;
+    sink_task_wishes(f.tasks[0].task, &w);
+    CHECK_EQ(w.clock_us, WINDOW_NEVER); /* nothing held any more */
+    fix_deinit(&f);
+}
+
 TEST(an_append_wakes_an_idle_task)
 {
     struct fix f;
