@@ -58,6 +58,12 @@ def finish(env, broker, ledger, queues=("orders",), **rules):
     return oracle.judge(env.bucket, ledger.save(), temporary=False, **rules)
 
 
+def buffered(broker, queue="orders"):
+    """Weight of the window being filled. The sink scans up to safeTime minus the guard: a write moves the clock on."""
+    broker.kv({"op": "put", "ns": "nudge", "key": "k", "value": 1, "forever": True})
+    return broker.sink_queue(queue)["bufferedBytes"]
+
+
 def big(batches, size, count):
     """Items of `size` bytes that do not compress well."""
     return [
@@ -84,7 +90,7 @@ def test_sigterm_while_filling_leaves_a_small_window_in_the_log(env):
     traffic.push_all(broker, ledger, [batches.next(5)])
     traffic.wait_window(env, "orders")  # the first one closes at once, under earliest
     traffic.push_all(broker, ledger, [batches.next(20) for _ in range(5)])
-    wait_until(lambda: broker.sink_queue("orders")["bufferedBytes"] > 0, 10, what="the window fills")
+    wait_until(lambda: buffered(broker) > 0, 10, what="the window fills")
     count = traffic.lake_counts(env)["orders"]
     assert stop(broker) < 2.5
     line = broker.find_log("INFO queen-s3: shutting down: stopping the reads ")
@@ -108,7 +114,7 @@ def test_sigterm_while_filling_ships_a_window_of_a_mebibyte(env):
     traffic.push_all(broker, ledger, [batches.next(5)])
     traffic.wait_window(env, "orders")
     traffic.push_all(broker, ledger, [big(batches, 100000, 5) for _ in range(4)])
-    wait_until(lambda: broker.sink_queue("orders")["bufferedBytes"] >= 2000000, 10, what="2 MB are buffered")
+    wait_until(lambda: buffered(broker) >= 2000000, 10, what="2 MB are buffered")
     stop(broker)
     line = broker.find_log("shutting down: stopping the reads ")[0]
     assert line.fields["closing"] == "true", line
