@@ -782,6 +782,28 @@ TEST(long_lists_come_in_pages)
     deinit(&f);
 }
 
+/* A full page that is the last one is not called cut. */
+TEST(a_page_of_1000_keys_is_whole)
+{
+    struct fixture f;
+    init(&f);
+    put(&f, "p/0000", "x");
+    for (unsigned n = 1; n <= 1001; n++) {
+        char name[32];
+        if (n >= 999) {
+            struct call c;
+            call_init(&c, BUCKET_LIST, "p/");
+            CHECK_EQ(run(&f, &c), BUCKET_OK);
+            CHECK_EQ(c.r.n_keys, n < 1000 ? n : 1000);
+            CHECK(c.r.truncated == (n > 1000));
+            bucket_request_deinit(&c.r);
+        }
+        (void)snprintf(name, sizeof(name), "lake/p/%04u", n);
+        touch(&f, name);
+    }
+    deinit(&f);
+}
+
 /* ---- Many at once ---- */
 
 TEST(many_requests_at_once)
