@@ -1,6 +1,6 @@
 /* The program: reads the settings, wires the modules together, stops them in order.
  *
- * Boot: log writer, settings, process limits, signals, disk, node (recovery), bucket, sink, API,
+ * Boot: log writer, settings, process limits, signals, disk, node (recovery), API, bucket, sink,
  * listener. Each may refuse, in one FATAL line with exit code 1. An open port means that recovery
  * finished.
  *
@@ -209,24 +209,29 @@ static enum err start_sink(struct broker *b, struct error *error)
 
 static void sink_status(void *ctx, struct buf *out)
 {
-    sink_status_put(ctx, out);
+    const struct broker *b = ctx;
+    sink_status_put(b->sink, out);
 }
 
 static void sink_metrics(void *ctx, struct buf *out)
 {
-    sink_metrics_put(ctx, out);
+    const struct broker *b = ctx;
+    sink_metrics_put(b->sink, out);
 }
 
-static enum err start_listener(struct broker *b, struct error *error)
+/* Before the sink: whoever has a hook in the node adds it before the first command. The sink is
+ * asked for its parts only once there is a listener. */
+static void make_api(struct broker *b)
 {
     const struct config *c = &b->config;
-    const struct api_options api = {
+    bool with_sink = b->sink_settings.node.embedded;
+    const struct api_options options = {
         .node = b->node,
         .clock = clock_real(),
         .entropy = entropy_real(),
-        .sink_status = b->sink != NULL ? sink_status : NULL,
-        .sink_metrics = b->sink != NULL ? sink_metrics : NULL,
-        .sink_ctx = b->sink,
+        .sink_status = with_sink ? sink_status : NULL,
+        .sink_metrics = with_sink ? sink_metrics : NULL,
+        .sink_ctx = b,
         .json_depth_max = (unsigned)c->max_json_depth,
         .admit_max_bytes = c->admit_max_mb * 1024 * 1024,
         .admit_hold_ms = c->admit_hold_ms,
@@ -238,21 +243,25 @@ static enum err start_listener(struct broker *b, struct error *error)
         .kv_keys_max = (uint32_t)c->kv_keys_max,
         .version = QUEEN_VERSION,
     };
-    b->api = api_new(&api);
-    const struct http_options http = {
+    b->api = api_new(&options);
+}
+
+static enum err start_listener(struct broker *b, struct error *error)
+{
+    const struct http_options options = {
         .address = b->address,
-        .port = (uint16_t)c->port,
+        .port = (uint16_t)b->config.port,
         .threads = b->cores,
-        .body_max = c->max_body_bytes,
+        .body_max = b->config.max_body_bytes,
         .connections_max = b->files.connections,
         .handler = api_handle,
         .admit = api_admit,
         .aborted = api_aborted,
         .ctx = b->api,
     };
-    enum err err = http_server_start(&http, &b->http, error);
+    enum err err = http_server_start(&options, &b->http, error);
     if (err != ERR_OK)
-        error_wrap(error, "PORT=%u", (unsigned)c->port);
+        error_wrap(error, "PORT=%u", (unsigned)b->config.port);
     return err;
 }
 
@@ -264,6 +273,7 @@ static enum err start(struct broker *b, struct error *error)
         return err;
     }
     TRY(start_node(b, error));
+    make_api(b);
     TRY(start_sink(b, error));
     return start_listener(b, error);
 }
