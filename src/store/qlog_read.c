@@ -352,7 +352,7 @@ static enum err read_behind(const struct qlog_list *list, uint64_t position, uin
     uint8_t bytes[QLOG_RUN_HEADER_SIZE];
     struct scan s = {.seg = seg, .error = error, .window = bytes, .run_size = UINT64_MAX};
     s.limit = qlog_segment_end(seg);
-    struct qlog_run_head head;
+    struct qlog_run_head head = {0};
     TRY(qlog_handle_acquire(seg, &s.h, error));
     enum err err = scan_head(&s, position, 1, &head);
     qlog_handle_release(s.h);
