@@ -72,6 +72,24 @@ static bool has_value(enum kv_op_type type)
     return type == KV_PUT || type == KV_PUT_IF_ABSENT || type == KV_INCR;
 }
 
+/* Do the parts fit the type? */
+static bool op_sound(const struct kv_op *op)
+{
+    if (op->type == KV_INCR &&
+        (op->has_expect || !kv_number_valid(op->value) ||
+         (op->has_min && !kv_number_valid(op->min)) || (op->has_max && !kv_number_valid(op->max))))
+        return false;
+    if (op->type != KV_INCR && (op->has_min || op->has_max))
+        return false;
+    if (op->type == KV_CHECK && !op->has_expect)
+        return false;
+    if (op->type == KV_PUT_IF_ABSENT && op->has_expect && op->expect != 0)
+        return false;
+    if (has_value(op->type) && !op->forever && op->ttl_seconds == 0)
+        return false;
+    return true;
+}
+
 /* --- encoding --- */
 
 static void short_put(struct buf *out, struct span s)
@@ -113,8 +131,8 @@ static void pin_put(struct buf *out, const struct kv_op *op)
 
 static void op_put(struct buf *out, const struct kv_op *op)
 {
-    ASSERT(op->pin == KV_PIN_NONE || op->type == KV_PUT); /* not after it is in the log */
-    ASSERT(op->type != KV_INCR || kv_number_valid(op->value));
+    ASSERT(op->pin == KV_PIN_NONE || op->type == KV_PUT);
+    ASSERT(op_sound(op)); /* here and not at apply: a bad body in the log would stop every node */
     buf_putc(out, (uint8_t)op->type);
     buf_putc(out,
              (uint8_t)((op->forever ? FLAG_FOREVER : 0) | (op->has_expect ? FLAG_EXPECT : 0) |
@@ -190,24 +208,6 @@ static bool pin_get(struct cursor *c, struct kv_op *op)
         return op->type == KV_PUT;
     }
     return false;
-}
-
-/* Do the parts fit the type? */
-static bool op_sound(const struct kv_op *op)
-{
-    if (op->type == KV_INCR &&
-        (op->has_expect || !kv_number_valid(op->value) ||
-         (op->has_min && !kv_number_valid(op->min)) || (op->has_max && !kv_number_valid(op->max))))
-        return false;
-    if (op->type != KV_INCR && (op->has_min || op->has_max))
-        return false;
-    if (op->type == KV_CHECK && !op->has_expect)
-        return false;
-    if (op->type == KV_PUT_IF_ABSENT && op->has_expect && op->expect != 0)
-        return false;
-    if (has_value(op->type) && !op->forever && op->ttl_seconds == 0)
-        return false;
-    return true;
 }
 
 static bool op_get(struct cursor *c, struct kv_op *op)
