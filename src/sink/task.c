@@ -531,7 +531,7 @@ static void refresh_row(struct sink_task *t)
 
     if (!row->owned_here)
         return;
-    if (t->passed && t->event->safe_time > 0) {
+    if ((t->passed || t->redo) && t->event->safe_time > 0) {
         row->has_safe_time = true;
         if (t->event->safe_time > row->safe_time)
             row->safe_time = t->event->safe_time;

@@ -13,6 +13,7 @@ void task_restore_begin(struct sink_task *t)
     t->passed = false;
     t->redo = t->has_t0 = false;
     t->suspect_rounds = 0;
+    t->row.has_safe_time = false;
     t->has_checkpoint = false;
     t->checkpoint_k = t->checkpoint_rows = 0;
     t->due_wanted = false;

@@ -1,0 +1,912 @@
+/* The driver over a real node: in manual mode with a model bucket (placement, status, metrics,
+ * drain and its end, bucket trouble), and with all its threads over a bucket in a folder. */
+#include "base/mem.h"
+#include "broker/push.h"
+#include "io/pool.h"
+#include "node/node.h"
+#include "s3/bucket.h"
+#include "sink/sink.h"
+
+#include "lib/test.h"
+#include "sim/sim_clock.h"
+#include "sim/sim_db.h"
+#include "sim/sim_disk.h"
+
+#include <ftw.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SEC INT64_C(1000000)
+
+/* --- a model bucket: answers when pumped --- */
+
+struct model {
+    struct bucket base;
+    struct omap *objects; /* shared between lives, not owned */
+    struct bucket_request *first, **last;
+    unsigned code; /* of every answer; 200 = does its work */
+    const char *error;
+    bool cancelled;
+    unsigned attempts; /* failed ones before each answer */
+};
+
+static void model_submit(struct bucket *base, struct bucket_request *r)
+{
+    struct model *m = (struct model *)base;
+    r->next = NULL;
+    *m->last = r;
+    m->last = &r->next;
+}
+
+static void model_cancel(struct bucket *base)
+{
+    ((struct model *)base)->cancelled = true;
+}
+
+static void model_close(struct bucket *base)
+{
+    mem_free(base);
+}
+
+static const struct bucket_ops MODEL_OPS = {model_submit, model_cancel, model_close};
+
+static struct model *model_new(struct omap *objects)
+{
+    struct model *m = mem_new(sizeof(*m));
+    *m = (struct model){.base = {&MODEL_OPS}, .objects = objects, .code = 200, .error = ""};
+    m->last = &m->first;
+    return m;
+}
+
+static void model_work(struct model *m, struct bucket_request *r)
+{
+    struct omap_row row;
+    r->outcome = BUCKET_OK;
+    r->code = 200;
+    if (r->op == BUCKET_PUT)
+        omap_put(m->objects, r->key, r->body.bytes);
+    if (r->op == BUCKET_GET && omap_get(m->objects, r->key, &row))
+        buf_put_span(&r->out, row.value);
+    else if (r->op == BUCKET_GET)
+        r->outcome = BUCKET_ABSENT;
+}
+
+static bool model_pump(struct model *m)
+{
+    struct bucket_request *r = m->first;
+    if (r == NULL)
+        return false;
+    if (m->code == 1) /* hangs */
+        return false;
+    m->first = r->next;
+    if (m->first == NULL)
+        m->last = &m->first;
+    r->retry_after_us = -1;
+    if (m->cancelled) {
+        r->outcome = BUCKET_CANCELLED;
+        r->done(r);
+        return true;
+    }
+    if (m->code == 200) {
+        model_work(m, r);
+    } else {
+        r->outcome = m->code == 0 || m->code >= 500 ? BUCKET_RETRIABLE : BUCKET_TERMINAL;
+        r->code = m->code;
+        (void)snprintf(r->error, sizeof(r->error), "%s", m->error);
+    }
+    r->attempt(r, r->code, span_str(r->error));
+    r->done(r);
+    return true;
+}
+
+/* --- a world in manual mode --- */
+
+#define SINKS_MAX 3
+
+struct world {
+    struct prng prng;
+    struct sim_clock clock;
+    struct sim_entropy entropy;
+    struct sim_executor executor;
+    struct disk *disk;
+    struct sim_db_state *rows;
+    struct node *node;
+    struct omap *objects;
+    struct sink_boot_settings settings[SINKS_MAX];
+    struct model *models[SINKS_MAX];
+    struct sink *sinks[SINKS_MAX];
+    enum sink_crash_point crashed;
+    unsigned pushes;
+};
+
+static enum err open_db(void *ctx, struct db **out, struct error *error)
+{
+    (void)error;
+    *out = sim_db_new(((struct world *)ctx)->rows);
+    return ERR_OK;
+}
+
+static void open_node(struct world *w)
+{
+    struct node_options o;
+    struct error error = {0};
+    node_options_default(&o);
+    o.disk = w->disk;
+    o.open_db = open_db;
+    o.db_ctx = w;
+    o.clock = &w->clock.base;
+    o.entropy = &w->entropy.base;
+    o.manual = true;
+    o.wal_segment_bytes = 256u << 10;
+    o.segment_bytes = 64u << 10;
+    o.disk_high_pct = 100;
+    o.disk_low_pct = 100;
+    CHECK_EQ(node_open(&o, &w->node, &error), ERR_OK);
+}
+
+static void world_init(struct world *w, uint64_t seed)
+{
+    *w = (struct world){.objects = omap_new()};
+    prng_init(&w->prng, seed);
+    sim_clock_init(&w->clock, INT64_C(1791007200000000));
+    sim_entropy_init(&w->entropy, &w->prng);
+    sim_executor_init(&w->executor, &w->prng);
+    w->disk = sim_disk_new(seed);
+    w->rows = sim_db_state_new();
+    open_node(w);
+}
+
+static const char *get_pair(void *ctx, const char *name)
+{
+    const char *const *pairs = ctx;
+    for (size_t i = 0; pairs[i] != NULL; i += 2) {
+        if (strcmp(pairs[i], name) == 0)
+            return pairs[i + 1];
+    }
+    return NULL;
+}
+
+static void on_crash(void *ctx, enum sink_crash_point point)
+{
+    ((struct world *)ctx)->crashed = point;
+}
+
+/* more: further pairs, may be NULL. */
+static void start_sink(struct world *w, unsigned i, const char *const *more)
+{
+    const char *pairs[64] = {
+        "QUEEN_S3_EMBEDDED",      "true",     "QUEEN_S3_ENDPOINT",         "file:///bucket",
+        "QUEEN_S3_BUCKET",        "lake",     "QUEEN_S3_QUEUES",           "*",
+        "QUEEN_S3_START",         "earliest", "QUEEN_S3_MAX_WINDOW_MS",    "5000",
+        "QUEEN_S3_SAFE_GUARD_MS", "1000",     "QUEEN_S3_LEASE_TTL_MS",     "6000",
+        "QUEEN_S3_COMPRESSION",   "none",     "QUEEN_S3_CHECKPOINT_EVERY", "2"};
+    static const char *const names[] = {"one", "two", "three"};
+    size_t n = 20;
+    struct error error = {0};
+    pairs[n++] = "QUEEN_S3_INSTANCE";
+    pairs[n++] = names[i];
+    const char *merged[64];
+    size_t m = 0;
+    for (size_t k = 0; more != NULL && more[k] != NULL; k++)
+        merged[m++] = more[k]; /* the first one of a name counts */
+    for (size_t k = 0; k < n; k++)
+        merged[m++] = pairs[k];
+    merged[m] = NULL;
+    CHECK_EQ(sink_settings_read(get_pair, merged, 1, "host", 2, &w->settings[i], &error), ERR_OK);
+    w->models[i] = model_new(w->objects);
+    struct sink_options o = {.node = w->node,
+                             .clock = &w->clock.base,
+                             .entropy = &w->entropy.base,
+                             .executor = &w->executor.base,
+                             .bucket = &w->models[i]->base,
+                             .settings = &w->settings[i],
+                             .spool_dir = "/tmp",
+                             .manual = true,
+                             .crash = on_crash,
+                             .crash_ctx = w};
+    CHECK_EQ(sink_start(&o, &w->sinks[i], &error), ERR_OK);
+}
+
+static bool world_step(struct world *w, int64_t *next)
+{
+    bool did = node_pump_log(w->node);
+    did = node_pump_apply(w->node) || did;
+    did = sim_executor_pump(&w->executor) || did;
+    *next = INT64_MAX;
+    for (unsigned i = 0; i < SINKS_MAX; i++) {
+        int64_t wake;
+        if (w->sinks[i] == NULL)
+            continue;
+        did = sink_pump(w->sinks[i], &wake) || did;
+        did = model_pump(w->models[i]) || did;
+        if (wake < *next)
+            *next = wake;
+    }
+    return did;
+}
+
+static void settle(struct world *w)
+{
+    int64_t next;
+    for (unsigned n = 0; world_step(w, &next); n++)
+        CHECK(n < 1000000);
+}
+
+static void pass(struct world *w, int64_t us)
+{
+    int64_t until = w->clock.mono + us, next;
+    settle(w);
+    while (w->clock.mono < until) {
+        while (world_step(w, &next)) {
+        }
+        int64_t to = w->clock.mono + 50000; /* clock entries are made while time passes */
+        if (next < to)
+            to = next <= w->clock.mono ? w->clock.mono + 1 : next;
+        if (to > until)
+            to = until;
+        sim_clock_advance(&w->clock, to - w->clock.mono);
+    }
+    settle(w);
+}
+
+static void stop_sink(struct world *w, unsigned i)
+{
+    sink_free(w->sinks[i]);
+    sink_boot_settings_deinit(&w->settings[i]);
+    w->sinks[i] = NULL;
+    w->models[i] = NULL;
+}
+
+/* Ends the node and the sink on it, and opens the node again: a hook stays until its node ends. */
+static void reboot(struct world *w)
+{
+    while (sim_executor_pump(&w->executor)) {
+    }
+    node_end(w->node);
+    stop_sink(w, 0);
+    node_close(w->node);
+    open_node(w);
+}
+
+static void world_deinit(struct world *w)
+{
+    while (sim_executor_pump(&w->executor)) {
+    }
+    node_end(w->node);
+    for (unsigned i = 0; i < SINKS_MAX; i++)
+        stop_sink(w, i);
+    node_close(w->node);
+    sim_executor_deinit(&w->executor);
+    sim_db_state_free(w->rows);
+    sim_disk_free(w->disk);
+    omap_free(w->objects);
+}
+
+static void push_done(struct node_request *r)
+{
+    CHECK_EQ(r->err, ERR_OK);
+    *(bool *)r->ctx = true;
+}
+
+static void push_size(struct world *w, const char *queue, const char *partition, size_t size)
+{
+    bool done = false;
+    struct buf payload = BUF_INIT;
+    char id[32];
+    (void)snprintf(id, sizeof(id), "t%u", ++w->pushes);
+    buf_putc(&payload, '"');
+    for (size_t i = 0; i < size; i++)
+        buf_putc(&payload, (uint8_t)('a' + i % 26));
+    buf_putc(&payload, '"');
+    struct push_item item = {.queue = span_str(queue),
+                             .partition = span_str(partition),
+                             .transaction_id = span_str(id),
+                             .payload = buf_span(&payload)};
+    memcpy(item.message_id.bytes, id, strlen(id));
+    struct node_request r = {.type = COMMAND_PUSH, .done = push_done, .ctx = &done};
+    push_encode(&r.body, &TENANT_DEFAULT, &item, 1);
+    node_submit(w->node, &r);
+    settle(w);
+    CHECK(done);
+    node_request_deinit(&r);
+    buf_deinit(&payload);
+}
+
+static void push(struct world *w, const char *queue)
+{
+    push_size(w, queue, "p", 5);
+}
+
+static char *status_of(struct world *w, unsigned i)
+{
+    struct buf b = BUF_INIT;
+    sink_status_put(w->sinks[i], &b);
+    buf_putc(&b, '\0');
+    return (char *)b.ptr;
+}
+
+static char *metrics_of(struct world *w, unsigned i)
+{
+    struct buf b = BUF_INIT;
+    sink_metrics_put(w->sinks[i], &b);
+    buf_putc(&b, '\0');
+    return (char *)b.ptr;
+}
+
+static bool holds(char *text, const char *part)
+{
+    bool is = strstr(text, part) != NULL;
+    if (!is)
+        print_error("no \"%s\" in %s\n", part, text);
+    free(text);
+    return is;
+}
+
+#define STATUS(w, i, part) CHECK(holds(status_of(w, i), part))
+#define METRICS(w, i, part) CHECK(holds(metrics_of(w, i), part))
+
+static size_t objects_under(struct world *w, const char *prefix, const char *part)
+{
+    struct omap_row row;
+    struct buf from = BUF_INIT;
+    size_t n = 0;
+    buf_puts(&from, prefix);
+    while (omap_seek(w->objects, buf_span(&from), true, &row) &&
+           span_starts_with(row.key, span_str(prefix))) {
+        n += memmem(row.key.ptr, row.key.len, part, strlen(part)) != NULL;
+        buf_reset(&from);
+        buf_put_span(&from, row.key);
+    }
+    buf_deinit(&from);
+    return n;
+}
+
+/* How often `part` stands in the status. */
+static unsigned count(struct world *w, unsigned i, const char *part)
+{
+    char *text = status_of(w, i);
+    unsigned n = 0;
+    for (char *at = text; (at = strstr(at, part)) != NULL; at++)
+        n++;
+    free(text);
+    return n;
+}
+
+/* --- tests --- */
+
+TEST(windows_go_into_the_bucket_and_the_status_says_so)
+{
+    struct world w;
+    world_init(&w, 1);
+    start_sink(&w, 0, NULL);
+    STATUS(&w, 0, "\"reachable\":null");
+    push(&w, "orders");
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0,
+           "\"placement\":{\"givingBack\":null,\"held\":1,\"nodes\":1,\"queues\":1,\"share\":1}");
+    STATUS(&w, 0,
+           "\"name\":\"orders\",\"ownedHere\":true,\"partitions\":1,\"records\":2,"
+           "\"recordsLost\":0,\"redo\":false,");
+    STATUS(&w, 0, "\"health\":{\"ok\":true,\"queues\":1}");
+    METRICS(&w, 0, "queen_s3_records_written_total{queue=\"orders\"} 2\n");
+    METRICS(&w, 0, "queen_s3_s3_requests_total{op=\"head\",code=\"200\"} 1\n");
+    METRICS(&w, 0, "queen_s3_bytes_written_total{queue=\"orders\",format=\"jsonl\"}");
+    METRICS(&w, 0, "queen_s3_discovery_partitions{queue=\"orders\"} 1\n");
+    METRICS(&w, 0, "# TYPE queen_s3_records_quoted_total counter\n");
+    CHECK(objects_under(&w, "queen/tenant=", ".jsonl") >= 1);
+    world_deinit(&w);
+}
+
+TEST(the_families_come_in_their_order_with_or_without_samples)
+{
+    static const char *const families[] = {"lag_seconds",
+                                           "safe_lag_seconds",
+                                           "windows_committed_total",
+                                           "records_written_total",
+                                           "bytes_written_total",
+                                           "records_lost_total",
+                                           "window_records",
+                                           "window_bytes",
+                                           "buffer_bytes",
+                                           "fetch_calls_total",
+                                           "discovery_partitions",
+                                           "s3_requests_total",
+                                           "commit_precondition_lost_total",
+                                           "checkpoint_age_windows",
+                                           "queues_given_back_total",
+                                           "records_quoted_total"};
+    struct world w;
+    world_init(&w, 2);
+    start_sink(&w, 0, NULL);
+    char *text = metrics_of(&w, 0), *at = text;
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        char line[96];
+        (void)snprintf(line, sizeof(line), "# TYPE queen_s3_%s ", families[i]);
+        at = strstr(at, line);
+        CHECK(at != NULL);
+    }
+    free(text);
+    world_deinit(&w);
+}
+
+TEST(new_queues_get_a_task_under_star)
+{
+    struct world w;
+    world_init(&w, 3);
+    start_sink(&w, 0, NULL);
+    pass(&w, 2 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\""), 0);
+    push(&w, "b");
+    push(&w, "a");
+    pass(&w, 30 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 2);
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=a/"), 1);
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=b/"), 1);
+    world_deinit(&w);
+}
+
+/* Goal: nothing is claimed before the bucket answered, and trouble shows after the first attempt.
+ */
+TEST(a_bucket_that_is_down_at_the_start_is_probed_for_ever)
+{
+    struct world w;
+    world_init(&w, 4);
+    start_sink(&w, 0, (const char *const[]){"QUEEN_S3_QUEUES", "orders", NULL});
+    w.models[0]->code = 0;
+    w.models[0]->error = "transport: connection refused";
+    pass(&w, 10 * SEC);
+    STATUS(&w, 0, "\"reachable\":false");
+    STATUS(&w, 0, "connection refused");
+    STATUS(&w, 0, "\"ok\":false,\"phase\"");
+    STATUS(&w, 0, "\"queues\":[]");
+    w.models[0]->code = 200;
+    w.models[0]->error = "";
+    push(&w, "orders");
+    pass(&w, 90 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=orders/"), 1);
+    world_deinit(&w);
+}
+
+/* decisions.md 14: a 503 leaves reachable alone, no answer and 403 do not. */
+TEST(reachable_follows_the_attempts)
+{
+    struct world w;
+    world_init(&w, 5);
+    start_sink(&w, 0, NULL);
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    w.models[0]->code = 503;
+    w.models[0]->error = "status 503: SlowDown";
+    push(&w, "orders");
+    pass(&w, 10 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0, "status 503: SlowDown");
+    STATUS(&w, 0, "\"state\":\"upload\"");
+    w.models[0]->code = 403;
+    w.models[0]->error = "status 403: AccessDenied";
+    pass(&w, 70 * SEC);
+    STATUS(&w, 0, "\"reachable\":false");
+    STATUS(&w, 0, "\"state\":\"failed\"");
+    STATUS(&w, 0, "\"health\":{\"limitMs\":30000,\"ok\":false,\"queue\":\"orders\"");
+    w.models[0]->code = 200;
+    pass(&w, 140 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0, "\"state\":\"filling\"");
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=orders/"), 2);
+    world_deinit(&w);
+}
+
+TEST(a_drain_releases_leases_and_presence)
+{
+    struct world w;
+    world_init(&w, 6);
+    start_sink(&w, 0, NULL);
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    CHECK(!sink_drained(w.sinks[0]));
+    sink_drain(w.sinks[0]);
+    settle(&w);
+    CHECK(sink_drained(w.sinks[0]));
+    CHECK(sink_wait(w.sinks[0], w.clock.mono + 10 * SEC));
+    STATUS(&w, 0, "\"state\":\"drained\"");
+    STATUS(&w, 0, "\"phase\":\"stopped\"");
+    struct span keys[] = {SPAN_LIT("s3:default:orders:lease"), SPAN_LIT("s3:default:node=one")};
+    for (unsigned i = 0; i < 2; i++) {
+        struct kv_op get = {.type = KV_GET, .ns = SPAN_LIT("queen-s3"), .key = keys[i]};
+        struct kv_result result = {0};
+        struct error error;
+        bool due;
+        struct state *s = node_read_begin(w.node);
+        CHECK_EQ(kv_read(s, &TENANT_DEFAULT, &get, 1, node_safe_time(w.node),
+                         node_safe_time(w.node), &result, &due, &error),
+                 ERR_OK);
+        node_read_end(w.node);
+        CHECK(!result.ops[0].found);
+        kv_result_deinit(&result);
+    }
+    world_deinit(&w);
+}
+
+TEST(a_drain_before_the_probe_succeeded_ends_at_once)
+{
+    struct world w;
+    world_init(&w, 7);
+    start_sink(&w, 0, NULL);
+    w.models[0]->code = 1;
+    pass(&w, SEC);
+    sink_drain(w.sinks[0]);
+    settle(&w);
+    CHECK(sink_drained(w.sinks[0]));
+    world_deinit(&w);
+}
+
+/* Goal: a PUT that hangs is cut at the end of the grace, and the leases still go. */
+TEST(the_end_of_the_grace_cuts_a_hanging_put)
+{
+    struct world w;
+    world_init(&w, 8);
+    start_sink(&w, 0, (const char *const[]){"QUEEN_S3_SHUTDOWN_GRACE_MS", "4000", NULL});
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    w.models[0]->code = 503;
+    w.models[0]->error = "status 503: SlowDown";
+    push(&w, "orders");
+    pass(&w, 10 * SEC);
+    STATUS(&w, 0, "\"state\":\"upload\"");
+    sink_drain(w.sinks[0]);
+    int64_t deadline = w.clock.mono + 4 * SEC;
+    CHECK(!sink_wait(w.sinks[0], deadline));
+    pass(&w, 2 * SEC);
+    CHECK(!sink_wait(w.sinks[0], deadline));
+    CHECK(!w.models[0]->cancelled);
+    pass(&w, 1100000); /* inside the last second */
+    CHECK(!sink_wait(w.sinks[0], deadline));
+    CHECK(w.models[0]->cancelled);
+    settle(&w);
+    CHECK(sink_drained(w.sinks[0]));
+    CHECK(!sink_wait(w.sinks[0], deadline)); /* not by itself */
+    world_deinit(&w);
+}
+
+/* Goal: two instances share the queues, one is given back at a time, none is held by two. */
+TEST(two_instances_share_the_queues)
+{
+    struct world w;
+    char name[2] = "a";
+    world_init(&w, 9);
+    start_sink(&w, 0, NULL);
+    for (name[0] = 'a'; name[0] < 'g'; name[0]++)
+        push(&w, name);
+    pass(&w, 40 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 6);
+    start_sink(&w, 1, NULL);
+    for (unsigned i = 0; i < 200; i++) {
+        pass(&w, SEC);
+        CHECK(count(&w, 0, "\"ownedHere\":true") + count(&w, 1, "\"ownedHere\":true") <= 6);
+        CHECK(count(&w, 0, "\"ownedHere\":true") + count(&w, 1, "\"ownedHere\":true") >= 5);
+    }
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 3);
+    CHECK_EQ(count(&w, 1, "\"ownedHere\":true"), 3);
+    METRICS(&w, 0, "queen_s3_queues_given_back_total 3\n");
+    METRICS(&w, 1, "queen_s3_queues_given_back_total 0\n");
+    CHECK_EQ(count(&w, 0, "\"heldBy\":\"two"), 3);
+
+    /* a node that dies: its queues are taken when the leases have run out */
+    while (sim_executor_pump(&w.executor)) {
+    }
+    w.models[1]->code = 1;
+    w.settings[1].node.lease_ttl_ms = 6000;
+    struct sink *dead = w.sinks[1];
+    w.sinks[1] = NULL;
+    pass(&w, 40 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 6);
+    w.sinks[1] = dead;
+    world_deinit(&w);
+}
+
+/* Goal: what shipped is right although the owner changed; k goes on. */
+TEST(a_queue_goes_on_at_its_next_owner)
+{
+    struct world w;
+    world_init(&w, 10);
+    start_sink(&w, 0, NULL);
+    push(&w, "orders");
+    pass(&w, 10 * SEC);
+    sink_drain(w.sinks[0]);
+    settle(&w);
+    reboot(&w);
+    start_sink(&w, 1, NULL);
+    push(&w, "orders");
+    pass(&w, 30 * SEC);
+    STATUS(&w, 1, "\"k\":2,");
+    STATUS(&w, 1, "\"windowsCommitted\":1}");
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "w-0000000001-"), 1);
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "w-0000000002-"), 1);
+    world_deinit(&w);
+}
+
+TEST(checkpoints_hold_the_partitions_written_since)
+{
+    struct world w;
+    struct omap_row row;
+    struct lake_checkpoint c;
+    world_init(&w, 11);
+    start_sink(&w, 0, NULL);
+    push_size(&w, "orders", "b", 3);
+    pass(&w, 15 * SEC);
+    push_size(&w, "orders", "a", 3);
+    push_size(&w, "orders", "b", 3);
+    pass(&w, 15 * SEC);
+    CHECK(omap_get(w.objects,
+                   SPAN_LIT("queen/_queen/tenant=00000000-0000-0000-0000-000000000001/"
+                            "queue=orders/checkpoint/0000000002.json.zst"),
+                   &row));
+    CHECK_EQ(lake_checkpoint_parse(row.value, &c), ERR_OK);
+    CHECK_EQ(c.k, 2);
+    CHECK_EQ(c.n, 2);
+    CHECK_TEXT(c.rows[0].partition, "a");
+    CHECK_EQ(c.rows[0].next_offset, 1);
+    CHECK_TEXT(c.rows[1].partition, "b");
+    CHECK_EQ(c.rows[1].next_offset, 2);
+    CHECK(c.rows[1].has_id);
+    lake_checkpoint_deinit(&c);
+    METRICS(&w, 0, "queen_s3_checkpoint_age_windows{queue=\"orders\"} 0\n");
+    push_size(&w, "orders", "a", 3);
+    pass(&w, 15 * SEC);
+    METRICS(&w, 0, "queen_s3_checkpoint_age_windows{queue=\"orders\"} 1\n");
+    world_deinit(&w);
+}
+
+TEST(the_memory_budget_closes_the_largest_window)
+{
+    struct world w;
+    world_init(&w, 12);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_QUEUES", "big,small", "QUEEN_S3_MEMORY_MB", "1",
+                                     "QUEEN_S3_MAX_WINDOW_MS", "3600000", NULL});
+    push(&w, "big");
+    push(&w, "small");
+    pass(&w, 20 * SEC); /* earliest: a first small window each */
+    for (unsigned i = 0; i < 13; i++) {
+        push_size(&w, "big", "p", 70000);
+        push_size(&w, "small", "p", 20000);
+    }
+    pass(&w, 20 * SEC);
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=big/"), 2);
+    CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=small/"), 1);
+    world_deinit(&w);
+}
+
+TEST(a_crash_point_is_fired_and_nothing_follows)
+{
+    static const char *const names[] = {"after_intent", "mid_upload", "after_upload",
+                                        "before_commit", "after_commit"};
+    for (unsigned i = 0; i < 5; i++) {
+        struct world w;
+        world_init(&w, 20 + i);
+        start_sink(&w, 0, (const char *const[]){"QUEEN_S3_CRASH_AT", names[i], NULL});
+        push(&w, "orders");
+        pass(&w, 20 * SEC);
+        CHECK_TEXT(span_str(sink_crash_point_name(w.crashed)), names[i]);
+        size_t objects = objects_under(&w, "queen/", "");
+        CHECK_EQ(objects, i == 0 ? 0 : i == 1 ? 1 : 2);
+        pass(&w, 20 * SEC);
+        CHECK_EQ(objects_under(&w, "queen/", ""), objects);
+        reboot(&w);
+        start_sink(&w, 0, NULL);
+        pass(&w, 20 * SEC);
+        STATUS(&w, 0, "\"k\":1,");
+        CHECK_EQ(objects_under(&w, "queen/", ""), 2);
+        world_deinit(&w);
+    }
+}
+
+TEST(a_sink_without_settings_has_an_empty_status)
+{
+    struct world w;
+    struct error error = {0};
+    const char *pairs[] = {"QUEEN_S3_EMBEDDED", "true", NULL};
+    world_init(&w, 30);
+    CHECK_EQ(sink_settings_read(get_pair, pairs, 1, "host", 4, &w.settings[0], &error), ERR_OK);
+    struct sink_options o = {.node = w.node,
+                             .clock = &w.clock.base,
+                             .entropy = &w.entropy.base,
+                             .executor = &w.executor.base,
+                             .settings = &w.settings[0],
+                             .spool_dir = "/tmp",
+                             .manual = true};
+    CHECK_EQ(sink_start(&o, &w.sinks[0], &error), ERR_OK);
+    CHECK(holds(status_of(&w, 0), "\"sinks\":[],\"threads\":1}"));
+    CHECK(sink_drained(w.sinks[0]));
+    free(metrics_of(&w, 0));
+    sink_free(w.sinks[0]);
+    sink_boot_settings_deinit(&w.settings[0]);
+    w.sinks[0] = NULL;
+    world_deinit(&w);
+}
+
+/* --- threads --- */
+
+struct pool_executor {
+    struct executor base;
+    struct pool *pool;
+};
+
+static void pool_executor_submit(struct executor *base, void (*fn)(void *ctx), void *ctx)
+{
+    pool_submit(((struct pool_executor *)base)->pool, fn, ctx);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static unsigned objects_found;
+
+static int count_object(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)ftw;
+    objects_found += type == FTW_F && strstr(path, "/dt=") != NULL;
+    return 0;
+}
+
+struct threaded_push {
+    struct node_request base;
+    atomic_bool done;
+};
+
+static void threaded_push_done(struct node_request *r)
+{
+    atomic_store(&((struct threaded_push *)r)->done, true);
+}
+
+static enum err open_threaded_db(void *ctx, struct db **out, struct error *error)
+{
+    (void)error;
+    *out = sim_db_new(ctx);
+    return ERR_OK;
+}
+
+/* Goal: all threads together, several queues, status and metrics read meanwhile, an orderly end.
+ * For TSan. */
+TEST(with_all_its_threads)
+{
+    char folder[] = "/tmp/queen-sink-test-XXXXXX", bucket_root[64], endpoint[80];
+    struct error error = {0};
+    struct node *node;
+    struct sink_boot_settings settings;
+    struct bucket *bucket;
+    struct sink *sink;
+    CHECK(mkdtemp(folder) != NULL);
+    (void)snprintf(bucket_root, sizeof(bucket_root), "%s/bucket", folder);
+    (void)snprintf(endpoint, sizeof(endpoint), "file://%s/bucket", folder);
+    char lake[80];
+    (void)snprintf(lake, sizeof(lake), "%s/lake", bucket_root);
+    struct disk *disk;
+    char data[64];
+    (void)snprintf(data, sizeof(data), "%s/data", folder);
+    CHECK_EQ(disk_real_open(data, &disk, &error), ERR_OK);
+    struct disk *made;
+    CHECK_EQ(disk_real_open(lake, &made, &error), ERR_OK); /* makes the bucket's folder */
+    disk_real_close(made);
+
+    struct node_options no;
+    node_options_default(&no);
+    no.disk = disk;
+    no.open_db = open_threaded_db;
+    struct sim_db_state *rows = sim_db_state_new();
+    no.db_ctx = rows;
+    no.clock = clock_real();
+    no.entropy = entropy_real();
+    no.wal_segment_bytes = 1u << 20;
+    no.segment_bytes = 1u << 20;
+    CHECK_EQ(node_open(&no, &node, &error), ERR_OK);
+
+    const char *pairs[] = {"QUEEN_S3_EMBEDDED",
+                           "true",
+                           "QUEEN_S3_QUEUES",
+                           "*",
+                           "QUEEN_S3_ENDPOINT",
+                           endpoint,
+                           "QUEEN_S3_BUCKET",
+                           "lake",
+                           "QUEEN_S3_START",
+                           "earliest",
+                           "QUEEN_S3_MAX_WINDOW_MS",
+                           "200",
+                           "QUEEN_S3_SAFE_GUARD_MS",
+                           "50",
+                           "QUEEN_S3_DISCOVERY_INTERVAL_MS",
+                           "20",
+                           "QUEEN_S3_THREADS",
+                           "3",
+                           "QUEEN_S3_CHECKPOINT_EVERY",
+                           "1",
+                           "QUEEN_S3_LEASE_TTL_MS",
+                           "1000",
+                           "QUEEN_S3_SHUTDOWN_GRACE_MS",
+                           "20000",
+                           NULL};
+    CHECK_EQ(sink_settings_read(get_pair, pairs, 1, "host", 2, &settings, &error), ERR_OK);
+    struct pool_executor executor = {{pool_executor_submit}, pool_new("sink-test", 2)};
+    struct file_bucket_options bo = {.path = span_str(bucket_root),
+                                     .bucket = SPAN_LIT("lake"),
+                                     .instance = span_str(settings.node.instance),
+                                     .executor = &executor.base,
+                                     .clock = clock_real(),
+                                     .entropy = entropy_real()};
+    CHECK_EQ(file_bucket_open(&bo, &bucket, &error), ERR_OK);
+    struct sink_options so = {.node = node,
+                              .clock = clock_real(),
+                              .entropy = entropy_real(),
+                              .executor = &executor.base,
+                              .bucket = bucket,
+                              .settings = &settings,
+                              .spool_dir = folder};
+    CHECK_EQ(sink_start(&so, &sink, &error), ERR_OK);
+
+    enum { PUSHES = 300 };
+    for (unsigned i = 0; i < PUSHES; i++) {
+        char queue[16], id[16];
+        (void)snprintf(queue, sizeof(queue), "q%u", i % 5);
+        (void)snprintf(id, sizeof(id), "t%u", i);
+        struct push_item item = {.queue = span_str(queue),
+                                 .partition = SPAN_LIT("p"),
+                                 .transaction_id = span_str(id),
+                                 .payload = SPAN_LIT("{\"n\":1}")};
+        struct threaded_push p = {.base = {.type = COMMAND_PUSH, .done = threaded_push_done}};
+        push_encode(&p.base.body, &TENANT_DEFAULT, &item, 1);
+        node_submit(node, &p.base);
+        while (!atomic_load(&p.done))
+            (void)usleep(200);
+        CHECK_EQ(p.base.err, ERR_OK);
+        node_request_deinit(&p.base);
+        if (i % 20 == 0) {
+            struct buf out = BUF_INIT;
+            sink_status_put(sink, &out);
+            sink_metrics_put(sink, &out);
+            buf_deinit(&out);
+            (void)usleep(20000);
+        }
+    }
+    uint64_t records = 0;
+    for (unsigned i = 0; i < 600 && records < PUSHES; i++) { /* everything arrives */
+        struct buf out = BUF_INIT;
+        sink_metrics_put(sink, &out);
+        buf_putc(&out, '\0');
+        records = 0;
+        for (unsigned q = 0; q < 5; q++) {
+            char line[64];
+            (void)snprintf(line, sizeof(line), "queen_s3_records_written_total{queue=\"q%u\"} ", q);
+            const char *at = strstr((const char *)out.ptr, line);
+            records += at == NULL ? 0 : strtoull(at + strlen(line), NULL, 10);
+        }
+        buf_deinit(&out);
+        (void)usleep(50000);
+    }
+    CHECK_EQ(records, PUSHES);
+    sink_drain(sink);
+    CHECK(sink_wait(sink, clock_mono_us(clock_real()) + 20 * SEC));
+    node_end(node);
+    sink_free(sink);
+    pool_free(executor.pool);
+    node_close(node);
+    sink_boot_settings_deinit(&settings);
+    disk_real_close(disk);
+    sim_db_state_free(rows);
+    objects_found = 0;
+    CHECK_EQ(nftw(lake, count_object, 16, FTW_PHYS), 0);
+    CHECK(objects_found >= 5);
+    CHECK_EQ(nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+TEST_MAIN()
