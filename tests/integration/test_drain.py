@@ -60,7 +60,7 @@ def finish(env, broker, ledger, queues=("orders",), **rules):
 
 def buffered(broker, queue="orders"):
     """Weight of the window being filled. The sink scans up to safeTime minus the guard: a write moves the clock on."""
-    broker.kv({"op": "put", "ns": "nudge", "key": "k", "value": 1, "forever": True})
+    traffic.nudge(broker)
     return broker.sink_queue(queue)["bufferedBytes"]
 
 
