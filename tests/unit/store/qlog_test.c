@@ -97,6 +97,73 @@ TEST(a_large_segment_has_an_index_of_three_levels)
     }
 }
 
+/* A run of one small record. */
+static void append_one(struct fixture *f, uint64_t partition_id, uint64_t offset, int64_t stamp)
+{
+    const struct qlog_record record = {.payload = SPAN_LIT("{}")};
+    const struct qlog_run run = {.partition_id = partition_id,
+                                 .partition = SPAN_LIT("p"),
+                                 .first_offset = offset,
+                                 .stamp = stamp,
+                                 .records = &record,
+                                 .count = 1};
+    CHECK_EQ(qlog_append(f->q, &run, NULL, &f->error), ERR_OK);
+}
+
+/* Goal: every key of a large index is found, also where blocks begin and end, and where a partition
+ * begins or ends with a block.
+ * Method: every partition has one run; offsets below, in and behind it. Ids come in no order. */
+TEST(every_key_of_a_large_index_is_found)
+{
+    const uint64_t partitions = 127 * 127 + 300;
+    struct fixture f;
+    uint64_t got;
+    fixture_init(&f, true, 5 * 1000 * 1000);
+    for (uint64_t i = 0; i < partitions; i++)
+        append_one(&f, i * 7919 % partitions, 5, (int64_t)i);
+    uint64_t size = qlog_end(f.q) / partitions;
+    while (fixture_files(&f) < 2) /* seals the segment */
+        append_one(&f, UINT64_MAX, qlog_end(f.q), (int64_t)partitions);
+    for (uint64_t i = 0; i < partitions; i++) {
+        uint64_t partition_id = i * 7919 % partitions;
+        for (uint64_t offset = 4; offset <= 5; offset++) {
+            CHECK_EQ(qlog_find(f.q, partition_id, offset, &got, &f.error), ERR_OK);
+            CHECK_EQ(got, i * size);
+        }
+        CHECK_EQ(qlog_find(f.q, partition_id, 6, &got, &f.error), ERR_NOT_FOUND);
+    }
+    CHECK_EQ(qlog_find(f.q, partitions, 0, &got, &f.error), ERR_NOT_FOUND);
+    fixture_deinit(&f);
+}
+
+/* Goal: finding a record costs a few small reads, however many segments there are.
+ * Method: more than 100 segments with all partitions in each of them. */
+TEST(finding_costs_few_reads)
+{
+    struct fixture f;
+    fixture_init(&f, false, 5000);
+    uint64_t offsets = 0;
+    while (fixture_files(&f) < 130) {
+        for (uint64_t p = 0; p < 4; p++)
+            append_one(&f, p, offsets, (int64_t)offsets);
+        offsets++;
+    }
+    for (uint64_t offset = 0; offset < offsets; offset++) {
+        uint64_t got;
+        uint64_t before = sim_disk_count(f.disk, SIM_DISK_READ);
+        CHECK_EQ(qlog_find(f.q, offset % 4, offset, &got, &f.error), ERR_OK);
+        /* A bisection of 130 segments, a block in each (two at a border), and the run's header. */
+        CHECK(sim_disk_count(f.disk, SIM_DISK_READ) - before <= 2 * 8 + 1);
+        before = sim_disk_count(f.disk, SIM_DISK_READ);
+        CHECK_EQ(qlog_find(f.q, 77, offset, &got, &f.error), ERR_NOT_FOUND);
+        CHECK_EQ(sim_disk_count(f.disk, SIM_DISK_READ), before); /* no segment's range has it */
+        before = sim_disk_count(f.disk, SIM_DISK_READ);
+        CHECK_EQ(qlog_seek_stamp(f.q, (int64_t)offset, &got, &f.error), ERR_OK);
+        CHECK(sim_disk_count(f.disk, SIM_DISK_READ) - before <= 3);
+    }
+    fixture_deinit(&f);
+}
+
 TEST(a_run_larger_than_a_segment_gets_one_of_its_own)
 {
     struct fixture f;
@@ -253,6 +320,7 @@ TEST(gaps_below_the_start_are_no_damage)
         fixture_init(&f, false, SEGMENT);
         model_init(&m, 9, 5, 40);
         fill(&f, &m, 60);
+        size_t files = fixture_files(&f);
         char paths[5][FIXTURE_PATH_MAX];
         for (size_t i = 0; i < 5; i++)
             fixture_path(&f, i, paths[i]);
@@ -266,6 +334,10 @@ TEST(gaps_below_the_start_are_no_damage)
         reopen(&f, start, model_end(&m));
         check(&f, &m, first_run(&f, &m));
         CHECK(qlog_start(f.q) <= start);
+        size_t unbroken = 0; /* files right in front of the start */
+        while (unbroken < 4 && !(mask >> (3 - unbroken) & 1))
+            unbroken++;
+        CHECK_EQ(fixture_files(&f), files - 4 + unbroken);
         model_deinit(&m);
         fixture_deinit(&f);
     }
@@ -447,6 +519,36 @@ TEST(a_disk_that_fills_up_and_is_freed)
         model_deinit(&m);
         fixture_deinit(&f);
     }
+}
+
+/* Goal: torn bytes that could neither be cut off nor written over are cut when the segment is
+ * sealed. Method: a large run fails in part; another, small one takes its place, and one that does
+ * not fit any more seals the segment while torn bytes still stand behind its footer. */
+TEST(torn_bytes_do_not_survive_a_seal)
+{
+    unsigned longer = 0;
+    for (uint64_t round = 0; round < 20; round++) {
+        struct fixture f;
+        struct model m;
+        fixture_init(&f, false, 100 * 1000);
+        model_init(&m, 100 + round, 5, 40);
+        fill(&f, &m, 3);
+        sim_disk_set_capacity(f.disk, sim_disk_used(f.disk) + 1000 * round);
+        sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_IO, 0);
+        CHECK_EQ(model_append_large(&m, f.q, 50 * 1000, &f.error), ERR_NO_SPACE);
+        sim_disk_set_capacity(f.disk, UINT64_C(1) << 40);
+        sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_OK, UINT64_MAX);
+        longer += sim_disk_used(f.disk) > qlog_disk_bytes(f.q) + 10 * 1000;
+        fill(&f, &m, 1);
+        CHECK_EQ(model_append_large(&m, f.q, 100 * 1000, &f.error), ERR_OK);
+        CHECK_EQ(fixture_files(&f), 2);
+        CHECK_EQ(sim_disk_used(f.disk), qlog_disk_bytes(f.q));
+        reopen(&f, 0, model_end(&m));
+        check(&f, &m, 0);
+        model_deinit(&m);
+        fixture_deinit(&f);
+    }
+    CHECK(longer > 0);
 }
 
 /* ---- Losing power ---- */
