@@ -78,9 +78,11 @@ bool window_scan_due(struct window *w, int64_t cap, uint64_t log_end)
 void window_note_unread(struct window *w, int64_t safe_time, uint64_t log_end)
 {
     uint64_t seen = w->positioned ? w->position : 0;
+    bool unread = w->records == 0 && !w->next_known && seen < log_end;
 
-    w->unread = w->records == 0 && !w->next_known && seen < log_end;
-    w->unread_stamp = safe_time;
+    if (unread && !w->unread) /* later looks see it too, at a clock that has moved on */
+        w->unread_stamp = safe_time;
+    w->unread = unread;
 }
 
 int64_t window_scan_limit(const struct window *w, int64_t cap)
