@@ -18,6 +18,8 @@
 
 #define INFO_LOG_FATAL 4
 #define OPEN_FILES_DEFAULT 256
+#define METADATA_BLOCK_BYTES 4096
+#define MEMTABLE_BLOOM_SHARE 0.05 /* of a write buffer */
 #define BLOOM_BITS 10.0
 #define WRITE_BUFFERS 2
 #define BACKGROUND_JOBS 2
@@ -245,6 +247,15 @@ static void make_options(struct rocks *r, const struct db_rocks_options *options
 
     rocksdb_options_t *o = rocksdb_options_create();
     rocksdb_options_set_create_if_missing(o, 1);
+    /* Filters and indexes in pieces of a block each: a lookup reads one, not the whole of a large
+     * table's, which would not stay in the block cache. */
+    rocksdb_block_based_options_set_index_type(
+        r->table, rocksdb_block_based_table_index_type_two_level_index_search);
+    rocksdb_block_based_options_set_partition_filters(r->table, 1);
+    rocksdb_block_based_options_set_metadata_block_size(r->table, METADATA_BLOCK_BYTES);
+    rocksdb_block_based_options_set_pin_top_level_index_and_filter(r->table, 1);
+    rocksdb_options_set_memtable_prefix_bloom_size_ratio(o, MEMTABLE_BLOOM_SHARE);
+    rocksdb_options_set_memtable_whole_key_filtering(o, 1);
     rocksdb_options_set_block_based_table_factory(o, r->table);
     rocksdb_options_set_write_buffer_size(o, (size_t)options->write_buffer_bytes);
     rocksdb_options_set_max_write_buffer_number(o, WRITE_BUFFERS);
