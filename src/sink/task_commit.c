@@ -164,11 +164,25 @@ static void hex(char out[2 * SHA256_SIZE + 1], const uint8_t digest[SHA256_SIZE]
     out[2 * (size_t)SHA256_SIZE] = '\0';
 }
 
+/* Who writes the bytes of this window: today's library, in the intent's format. */
+static void put_writer(struct buf *out, const struct sink_task *t)
+{
+    const struct lake_spec *s = &t->current.spec;
+
+    if (s->format == t->spec.format && s->compression == t->spec.compression &&
+        s->raw == t->spec.raw)
+        buf_put_span(out, t->writer);
+    else
+        lake_writer(out, s->format, s->compression, s->raw);
+}
+
 /* Made once per window: a repeated PUT sends the same bytes. */
 static void make_manifest(struct sink_task *t)
 {
     const struct lake_window *w = &t->current;
     const struct sink_built *b = &t->built;
+    struct buf writer = BUF_INIT;
+    put_writer(&writer, t);
     struct lake_manifest_object object = {
         .key = buf_span(&t->key), .bytes = b->size, .records = b->records};
     struct lake_manifest m = {
@@ -189,13 +203,14 @@ static void make_manifest(struct sink_task *t)
         .has_ts = b->records > 0,
         .min_ts = b->min_ts,
         .max_ts = b->max_ts,
-        .writer = t->writer, /* who wrote these bytes, not who wrote the intent */
+        .writer = buf_span(&writer),
         .committed_at = t->event->wall_us,
     };
 
     hex(object.sha256, b->sha256);
     buf_reset(&t->manifest);
     lake_manifest_put(&t->manifest, &m);
+    buf_deinit(&writer);
     buf_reset(&t->manifest_key);
     lake_key_manifest(&t->manifest_key, &w->spec, w->k);
 }

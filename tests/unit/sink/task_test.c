@@ -404,8 +404,7 @@ TEST(after_commit_nothing_is_done_twice)
     fix_deinit(&f);
 }
 
-/* Goal: the intent's format stands, whatever today's settings say; only `writer` names who wrote.
- */
+/* Goal: the intent's format stands, whatever today's settings say. */
 TEST(a_redo_writes_what_the_intent_names)
 {
     struct fix f;
@@ -421,6 +420,12 @@ TEST(a_redo_writes_what_the_intent_names)
     CHECK(memmem(row.key.ptr, row.key.len, ".jsonl", 6) != NULL);
     CHECK(memmem(row.key.ptr, row.key.len, ".gz", 3) == NULL);
     CHECK_EQ(fix_committed_k(&f), 1);
+    CHECK(omap_seek(f.bucket, SPAN_LIT("queen/_queen/"), false, &row));
+    struct lake_manifest m;
+    CHECK_EQ(lake_manifest_parse(row.value, &m), ERR_OK);
+    CHECK_TEXT(m.compression, "none");
+    CHECK_TEXT(m.writer, "queen-s3/2.0.0 jsonl"); /* of this format, not of today's settings */
+    lake_manifest_deinit(&m);
     (void)fix_push(&f); /* the next window is today's */
     fix_pass(&f, 20 * SEC);
     CHECK_EQ(fix_committed_k(&f), 2);
