@@ -334,7 +334,8 @@ def test_the_sinks_health_turns_red_and_green_and_the_brokers_does_not(env):
     report = wait_until(lambda: (r := broker.sink())["bucket"]["reachable"] is False and r, 20, what="noticed at the first attempt")
     assert report["ok"] is False and report["health"]["ok"] is True, report
     assert broker.health().json["status"] == "healthy"
-    assert broker.sink_queue("orders")["lastError"]["message"].startswith("put "), broker.sink_queue("orders")
+    row = wait_until(lambda: (r := broker.sink_queue("orders"))["lastError"] and r, 20, what="the window's own upload fails")
+    assert row["lastError"]["message"].startswith("put ") and ISO.fullmatch(row["lastError"]["at"]), row
     kept.rename(env.bucket)
     wait_until(lambda: broker.sink()["ok"], 30, what="green again")
     traffic.wait_complete(broker, ["orders"], timeout=30)
