@@ -29,6 +29,7 @@
 #define CONNECTIONS_MAX 16384u                 /* their buffers alone are 256 MiB */
 #define LOG_FILES_MAX 512u                     /* of queue logs kept open */
 #define DB_FILES_MAX 256u
+#define BALLAST_BYTES (128u * 1024 * 1024) /* given up when the disk is full */
 #define READER_THREADS 4u
 #define OVERTIME_US 800000 /* after the grace; the promise is one second */
 #define DRAIN_POLL_US 5000
@@ -149,6 +150,7 @@ static enum err start_node(struct broker *b, struct error *error)
         options.disk_high_pct = c->disk_high_pct;
         options.disk_low_pct = c->disk_low_pct;
         options.log_handles_max = b->files.logs;
+        options.ballast_bytes = BALLAST_BYTES;
         err = node_open(&options, &b->node, error);
     }
     if (err != ERR_OK)

@@ -56,6 +56,8 @@ struct disk_ops {
     enum err (*truncate)(struct disk *d, struct disk_file *f, uint64_t size, struct error *error);
     /* Allocates [0, size) and writes zeros over it, so that later writes change no metadata. */
     enum err (*preallocate)(struct disk *d, struct disk_file *f, uint64_t size, struct error *error);
+    /* Allocates [0, size) without writing there: fast. ERR_IO also where the filesystem cannot. */
+    enum err (*reserve)(struct disk *d, struct disk_file *f, uint64_t size, struct error *error);
     enum err (*datasync)(struct disk *d, struct disk_file *f, struct error *error); /* fdatasync */
     enum err (*sync_dir)(struct disk *d, const char *path, struct error *error);    /* fsync */
     enum err (*sync_all)(struct disk *d, struct error *error); /* syncfs, descriptor opened early */
@@ -119,6 +121,12 @@ static inline ERR_CHECK enum err disk_preallocate(struct disk *d, struct disk_fi
                                                   uint64_t size, struct error *error)
 {
     return d->ops->preallocate(d, f, size, error);
+}
+
+static inline ERR_CHECK enum err disk_reserve(struct disk *d, struct disk_file *f, uint64_t size,
+                                              struct error *error)
+{
+    return d->ops->reserve(d, f, size, error);
 }
 
 static inline ERR_CHECK enum err disk_datasync(struct disk *d, struct disk_file *f,

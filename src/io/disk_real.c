@@ -208,6 +208,17 @@ static enum err real_preallocate(struct disk *d, struct disk_file *f, uint64_t s
     return ERR_OK;
 }
 
+static enum err real_reserve(struct disk *d, struct disk_file *f, uint64_t size,
+                             struct error *error)
+{
+    (void)d;
+    while (fallocate(f->fd, 0, 0, (off_t)size) != 0) {
+        if (errno != EINTR)
+            return fail_errno(error, "fallocate", f->path);
+    }
+    return ERR_OK;
+}
+
 static enum err real_datasync(struct disk *d, struct disk_file *f, struct error *error)
 {
     (void)d;
@@ -373,6 +384,7 @@ static const struct disk_ops real_ops = {
     .size = real_size,
     .truncate = real_truncate,
     .preallocate = real_preallocate,
+    .reserve = real_reserve,
     .datasync = real_datasync,
     .sync_dir = real_sync_dir,
     .sync_all = real_sync_all,

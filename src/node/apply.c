@@ -61,7 +61,8 @@ static void touched_add(struct node *n, uint64_t queue_id)
     n->touched[n->touched_n++] = queue_id;
 }
 
-/* Appends one run; waits out a full disk, since an entry that was started must be finished. */
+/* Appends one run. A full disk costs the ballast; when that is gone too it is waited out, with the
+ * state locked, since an entry that was started must be finished. */
 static enum err append_run(struct node *n, struct queue *q, const struct qlog_run *run,
                            struct error *error)
 {
@@ -71,9 +72,10 @@ static enum err append_run(struct node *n, struct queue *q, const struct qlog_ru
     }
     for (;;) {
         enum err err = qlog_append(q->log, run, NULL, error);
+        if (err == ERR_NO_SPACE && node_ballast_drop(n))
+            continue;
         if (err != ERR_NO_SPACE || n->options.manual)
             return err;
-        atomic_store(&n->storage_full, true);
         pthread_mutex_lock(&n->mutex);
         (void)cond_wait_us(&n->space_wake, &n->mutex, 200 * 1000); /* then it looks again */
         bool closing = n->shared.closing;
@@ -191,6 +193,7 @@ static enum err apply_entry(struct node *n, uint64_t index, uint64_t term, int64
     enum err err = apply_locked(n, index, term, clock, source, error);
     if (err != ERR_OK)
         n->half_applied = true;
+    atomic_store(&n->dirty_bytes, state_dirty_bytes(n->state));
     const struct state_meta *meta = state_meta(n->state);
     int64_t safe_time = meta->last_clock > meta->max_stamp ? meta->last_clock : meta->max_stamp;
     state_write_unlock(n->state);
@@ -271,19 +274,32 @@ bool node_pump_apply(struct node *n)
     return true;
 }
 
+static bool entry_grows(const struct node_entry *entry)
+{
+    for (const struct node_request *r = entry->first; r != NULL; r = r->next) {
+        if (r->grows_storage)
+            return true;
+    }
+    return false;
+}
+
+/* A look at the disk, every so many bytes, at every entry while it is known to be full. Deletions
+ * and the like always pass: they are what makes room. */
+static bool disk_has_room(struct node *n, const struct node_entry *entry)
+{
+    struct disk_usage usage;
+    if ((n->bytes_since_space_check < SPACE_CHECK_EVERY_BYTES && !node_storage_full(n)) ||
+        !entry_grows(entry) || disk_usage(n->options.disk, &usage, NULL) != ERR_OK)
+        return true;
+    return usage.free_bytes >= 2 * entry->bytes + SPACE_MARGIN_BYTES;
+}
+
 /* Waits until the entry's bytes fit on the disk and the overlay has room. */
 static void wait_for_room(struct node *n, const struct node_entry *entry)
 {
-    uint64_t bytes = entry->bytes;
-    n->bytes_since_space_check += bytes;
+    n->bytes_since_space_check += entry->bytes;
     while (!atomic_load(&n->stopped)) {
-        bool room = true;
-        if (n->bytes_since_space_check >= SPACE_CHECK_EVERY_BYTES) {
-            struct disk_usage usage;
-            struct error error;
-            room = disk_usage(n->options.disk, &usage, &error) != ERR_OK ||
-                   usage.free_bytes >= 2 * bytes + SPACE_MARGIN_BYTES;
-        }
+        bool room = disk_has_room(n, entry) || node_ballast_drop(n);
         if (room)
             n->bytes_since_space_check %= SPACE_CHECK_EVERY_BYTES;
         state_read_lock(n->state);
@@ -291,8 +307,6 @@ static void wait_for_room(struct node *n, const struct node_entry *entry)
         state_read_unlock(n->state);
         if (room && overlay)
             return;
-        if (!room)
-            atomic_store(&n->storage_full, true);
         pthread_mutex_lock(&n->mutex);
         bool closing = n->shared.closing;
         pthread_cond_signal(&n->checkpoint_wake);

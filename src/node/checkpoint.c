@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "broker/dedup.h"
 
-#define SPACE_CHECK_EVERY_US 1000000
 #define SWEEP_ROWS 512
 #define REAP_PARTITIONS 4096
 
@@ -93,6 +92,7 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
         return err;
     }
     state_frozen_done(n->state);
+    atomic_store(&n->dirty_bytes, 0); /* what came meanwhile is counted by the next entry */
     atomic_store(&n->durable, index);
     atomic_fetch_add(&n->checkpoints, 1);
     *did_out = true;
@@ -124,7 +124,9 @@ static void report(struct node *n, enum err err, const struct error *error)
         node_fail(n, "checkpoint", error);
         return;
     }
-    if (!atomic_exchange(&n->storage_full, true))
+    bool known = atomic_load(&n->storage_full);
+    (void)node_ballast_drop(n); /* the next one may need it */
+    if (!known)
         log_msg(LOG_ERROR, "node",
                 "checkpoint: %s: writes that grow storage are refused until there is room",
                 error->text);
@@ -154,40 +156,12 @@ bool node_pump_checkpoint_due(struct node *n)
            age >= (int64_t)n->options.durable_every_ms * 1000;
 }
 
-/* The disk gate: shut at HIGH per cent, opened again below LOW. */
-void node_pump_space(struct node *n)
-{
-    int64_t now = clock_mono_us(n->options.clock);
-    if (now - n->last_space_check_mono < SPACE_CHECK_EVERY_US)
-        return;
-    n->last_space_check_mono = now;
-    struct disk_usage usage;
-    struct error error;
-    if (disk_usage(n->options.disk, &usage, &error) != ERR_OK || usage.total_bytes == 0)
-        return;
-    double used =
-        100.0 * (double)(usage.total_bytes - usage.free_bytes) / (double)usage.total_bytes;
-    bool was = atomic_load(&n->storage_full);
-    bool full = used >= n->options.disk_high_pct || (was && used >= n->options.disk_low_pct);
-    atomic_store(&n->storage_full, full);
-    if (full != was)
-        log_msg(full ? LOG_ERROR : LOG_INFO, "node",
-                full ? "disk gate shut at %.1f %% used: writes that grow storage are refused"
-                     : "disk gate open again at %.1f %% used",
-                used);
-    if (!full) {
-        pthread_mutex_lock(&n->mutex);
-        pthread_cond_broadcast(&n->space_wake);
-        pthread_mutex_unlock(&n->mutex);
-    }
-}
-
 void node_checkpoint_thread(void *ctx)
 {
     struct node *n = ctx;
     int64_t period_us = (int64_t)n->options.durable_every_ms * 1000;
-    if (period_us > SPACE_CHECK_EVERY_US)
-        period_us = SPACE_CHECK_EVERY_US;
+    if (period_us > NODE_SPACE_CHECK_EVERY_US)
+        period_us = NODE_SPACE_CHECK_EVERY_US;
     pthread_mutex_lock(&n->mutex);
     while (!n->shared.apply_done) {
         (void)cond_wait_us(&n->checkpoint_wake, &n->mutex, period_us);

@@ -12,6 +12,7 @@
 #define NODE_HOOKS_MAX 4
 #define NODE_ENTRIES_PER_WRITE_MAX 64
 #define NODE_WRITE_BYTES_MAX (64u << 20) /* then the next entry waits for another write */
+#define NODE_SPACE_CHECK_EVERY_US 1000000
 #define NODE_CLOCK_ENTRY_EVERY_US 250000 /* decisions.md 12: at most 4 clock entries a second */
 
 /* One entry on its way from the log writer to apply: its commands are its requests, in order. */
@@ -68,6 +69,12 @@ struct node {
 
     bool ended; /* node_end() was called; its caller's thread */
 
+    struct {
+        pthread_mutex_t mutex; /* taken last */
+        bool held;             /* the file is there */
+        bool impossible;       /* this filesystem reserves nothing */
+    } ballast;
+
     /* Checkpoint thread. */
     int64_t last_checkpoint_mono;
     int64_t last_space_check_mono;
@@ -94,8 +101,11 @@ struct node {
     _Atomic int64_t safe_time;
     _Atomic uint64_t applied, durable, queued_bytes, applied_bytes;
     _Atomic uint64_t checkpoint_bytes_mark; /* applied_bytes at the last checkpoint */
+    _Atomic uint64_t dirty_bytes; /* as of the last entry or checkpoint, for who must not wait */
     _Atomic uint64_t proposals, entries, checkpoints, inflight;
-    atomic_bool stopped, storage_full;
+    atomic_bool stopped;
+    atomic_bool storage_full; /* the gate is shut */
+    atomic_bool space_tight;  /* not enough room for what is on its way; for the moment */
 
     struct thread *log_thread, *apply_thread, *checkpoint_thread;
 };
@@ -116,6 +126,13 @@ struct node_log *node_log_add(struct node *n, uint64_t queue_id, struct qlog *lo
 /* checkpoint.c */
 void node_checkpoint_thread(void *ctx);
 ERR_CHECK enum err node_checkpoint(struct node *n, bool *did_out, struct error *error);
+
+/* space.c */
+
+/* Takes over a ballast that is there; gives it up at once where the disk is full. */
+void node_ballast_find(struct node *n);
+/* The disk is full: shuts the gate and gives the ballast's space back. False when there is none. */
+bool node_ballast_drop(struct node *n);
 
 /* recover.c */
 ERR_CHECK enum err node_recover(struct node *n, struct error *error);

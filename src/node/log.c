@@ -65,7 +65,7 @@ void node_submit(struct node *n, struct node_request *r)
     r->err = ERR_OK;
     if (r->body.len + ENTRY_HEADER_SIZE + COMMAND_HEADER_SIZE > n->options.entry_max_bytes)
         refusal = ERR_TOO_LARGE;
-    else if (r->grows_storage && atomic_load(&n->storage_full))
+    else if (r->grows_storage && node_storage_full(n))
         refusal = ERR_STORAGE_FULL;
 
     atomic_fetch_add(&n->inflight, 1);
@@ -206,7 +206,7 @@ static void write_run(struct node *n, struct log_write *w)
         return;
     }
     if (err == ERR_NO_SPACE)
-        atomic_store(&n->storage_full, true);
+        (void)node_ballast_drop(n); /* for what comes next; this write is refused */
     else
         node_fail(n, "log write", &error);
     write_fail(n, w, err == ERR_NO_SPACE ? ERR_STORAGE_FULL : ERR_STOPPED);

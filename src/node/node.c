@@ -95,6 +95,7 @@ static struct node *node_new(const struct node_options *options)
     n->shared.pending_last = &n->shared.pending_first;
     n->shared.apply_last = &n->shared.apply_first;
     pthread_mutex_init(&n->mutex, NULL);
+    pthread_mutex_init(&n->ballast.mutex, NULL);
     cond_init_mono(&n->log_wake);
     cond_init_mono(&n->apply_wake);
     cond_init_mono(&n->checkpoint_wake);
@@ -134,6 +135,7 @@ static void node_free(struct node *n)
     push_effects_deinit(&n->effects);
     mem_free(n->touched);
     pthread_mutex_destroy(&n->mutex);
+    pthread_mutex_destroy(&n->ballast.mutex);
     pthread_cond_destroy(&n->log_wake);
     pthread_cond_destroy(&n->apply_wake);
     pthread_cond_destroy(&n->checkpoint_wake);
@@ -237,7 +239,7 @@ uint64_t node_queued_bytes(const struct node *n)
 
 bool node_storage_full(const struct node *n)
 {
-    return atomic_load(&n->storage_full);
+    return atomic_load(&n->storage_full) || atomic_load(&n->space_tight);
 }
 
 int64_t node_safe_time(const struct node *n)
@@ -304,13 +306,11 @@ void node_status(struct node *n, struct node_status *out)
         .checkpoints = atomic_load(&n->checkpoints),
         .inflight = atomic_load(&n->inflight),
         .wal_bytes = wal_bytes(n->wal),
-        .storage_full = atomic_load(&n->storage_full),
+        .dirty_bytes = atomic_load(&n->dirty_bytes),
+        .storage_full = node_storage_full(n),
         .cluster = n->cluster,
     };
     out->logged = out->committed; /* one voter: what is logged is committed */
-    state_read_lock(n->state);
-    out->dirty_bytes = state_dirty_bytes(n->state);
-    state_read_unlock(n->state);
     pthread_mutex_lock(&n->mutex);
     int64_t ahead = n->shared.last_clock - clock_wall_us(n->options.clock);
     memcpy(out->failure, n->shared.failure.text, sizeof(out->failure));

@@ -33,6 +33,7 @@ struct node_options {
     uint64_t dirty_max_bytes; /* bound of the state's overlay; half of it starts a checkpoint */
     unsigned log_handles_max; /* queue-log files kept open */
     double disk_high_pct, disk_low_pct;
+    uint64_t ballast_bytes; /* kept back for a full disk, at most a tenth of it; 0 = none */
 };
 
 void node_options_default(struct node_options *o);

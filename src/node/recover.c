@@ -189,6 +189,7 @@ enum err node_recover(struct node *n, struct error *error)
     bool has_data = false;
     TRY(take_lock(n, error));
     TRY(folder_has_data(n, &has_data, error));
+    node_ballast_find(n);
     TRY(check_format(n, has_data, error));
     TRY(check_identity(n, has_data, error));
     TRY(open_state(n, error));

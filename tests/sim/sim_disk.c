@@ -404,6 +404,7 @@ static const struct disk_ops sim_ops = {
     .size = sim_size,
     .truncate = sim_truncate,
     .preallocate = sim_preallocate,
+    .reserve = sim_preallocate,
     .datasync = sim_datasync,
     .sync_dir = sim_sync_dir,
     .sync_all = sim_sync_all,

@@ -23,6 +23,7 @@ struct bench {
     struct disk *disk;
     struct sim_db_state *rows;
     struct node *node;
+    uint64_t ballast_bytes;
     struct error error;
 };
 
@@ -57,6 +58,7 @@ static enum err bench_open(struct bench *b)
     o.segment_bytes = 16u << 10;
     o.disk_high_pct = 100;
     o.disk_low_pct = 100;
+    o.ballast_bytes = b->ballast_bytes;
     return node_open(&o, &b->node, &b->error);
 }
 
@@ -267,6 +269,76 @@ TEST(a_full_disk_refuses_writes_and_goes_on_by_itself)
     node_pump_space(b.node);
     CHECK(!node_storage_full(b.node));
     push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+#define BALLAST (256u << 10)
+
+static void check_ballast(struct bench *b, bool there)
+{
+    struct buf bytes = BUF_INIT;
+    CHECK_EQ(sim_disk_get(b->disk, "ballast", &bytes), there);
+    CHECK_EQ(bytes.len, there ? BALLAST : 0);
+    buf_deinit(&bytes);
+}
+
+static void look_at_space(struct bench *b)
+{
+    sim_clock_advance(&b->clock, 1100000);
+    node_pump_space(b->node);
+}
+
+/* Goal: a disk that fills up does not stop what is committed already, nor the deletion that makes
+ * room. Method: no byte is left when the entry comes to its queue log. */
+TEST(a_full_disk_costs_the_ballast_and_deletions_still_go_through)
+{
+    struct bench b;
+    struct call c = {.base = {.type = COMMAND_QUEUE_DELETE, .done = call_done}};
+    bench_init(&b, 14);
+    b.ballast_bytes = BALLAST;
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    look_at_space(&b);
+    check_ballast(&b, true);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    sim_disk_set_capacity(b.disk, sim_disk_used(b.disk));
+    push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+    check_ballast(&b, false);
+    CHECK(node_storage_full(b.node));
+    struct call refused;
+    submit_push(b.node, &refused, "q", "p", "t3", "3");
+    CHECK_EQ(refused.base.err, ERR_STORAGE_FULL);
+    node_request_deinit(&refused.base);
+    queue_delete_encode(&c.base.body, &TENANT_DEFAULT, SPAN_LIT("q"));
+    node_submit(b.node, &c.base);
+    pump(b.node);
+    CHECK_EQ(c.base.err, ERR_OK);
+    CHECK(c.base.existed);
+    node_request_deinit(&c.base);
+    CHECK(node_pump_checkpoint(b.node));
+
+    sim_disk_set_capacity(b.disk, (uint64_t)64 << 20);
+    look_at_space(&b);
+    CHECK(!node_storage_full(b.node));
+    check_ballast(&b, true);
+    push(&b, "q", "t3", "3", PUSH_QUEUED, 0);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(a_full_disk_does_not_refuse_the_boot)
+{
+    struct bench b;
+    bench_init(&b, 15);
+    b.ballast_bytes = BALLAST;
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    look_at_space(&b);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    node_abandon(b.node);
+    sim_disk_kill(b.disk);
+    sim_disk_set_capacity(b.disk, sim_disk_used(b.disk));
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    check_payload(b.node, "q", 0, "1");
     node_close(b.node);
     bench_deinit(&b);
 }
