@@ -1,5 +1,6 @@
-/* Configuring and deleting queues (spec/broker-api.md 3, 11). Options are merged by the serving thread from
- * the request alone into "set", "reset" and "keep" per option, so that apply decides on the state it finds. */
+/* Configuring and deleting queues (spec/broker-api.md 3, 11). Options are merged by the serving
+ * thread from the request alone into "set", "reset" and "keep" per option, so that apply decides on
+ * the state it finds. */
 #ifndef BROKER_CONFIGURE_H
 #define BROKER_CONFIGURE_H
 
@@ -45,7 +46,7 @@ struct configure_request {
     struct span namespace_, task;
 };
 
-void queue_options_default(struct queue_options *o); /* configure's */
+void queue_options_default(struct queue_options *o);  /* configure's */
 void queue_options_implicit(struct queue_options *o); /* of a queue created by a push */
 /* First and second dot-separated part of the name. */
 void queue_labels_from_name(struct span name, struct span *namespace_out, struct span *task_out);

@@ -1,10 +1,11 @@
 /* Deduplication rows (decisions.md 23): exact within a queue's window, per partition.
  *
- * Row key:   'D' | class u8 | bucket be32 | partition id be64 | first 16 bytes of SHA-256(transactionId)
- * Row value: offset le64 | message id 16 | stamp le64
- * class c: windows of up to 2^c seconds (at least 2^10); bucket width 2^c / 8 seconds, so a lookup probes at
- * most 9 buckets per class the queue ever used, and rows go as whole buckets (a range delete), never one
- * by one. Lookups compare stamps (>= now - window, >= queue.dedup_floor), whatever a sweep has done. */
+ * Row key:   'D' | class u8 | bucket be32 | partition id be64 | first 16 bytes of
+ * SHA-256(transactionId) Row value: offset le64 | message id 16 | stamp le64 class c: windows of up
+ * to 2^c seconds (at least 2^10); bucket width 2^c / 8 seconds, so a lookup probes at most 9
+ * buckets per class the queue ever used, and rows go as whole buckets (a range delete), never one
+ * by one. Lookups compare stamps (>= now - window, >= queue.dedup_floor), whatever a sweep has
+ * done. */
 #ifndef BROKER_DEDUP_H
 #define BROKER_DEDUP_H
 
@@ -17,12 +18,13 @@ struct dedup_hit {
 };
 
 /* ERR_NOT_FOUND when there is none within the window. */
-ERR_CHECK enum err dedup_find(struct state *s, const struct partition *p, struct span transaction_id,
-                              int64_t now, struct dedup_hit *out, struct error *error);
+ERR_CHECK enum err dedup_find(struct state *s, const struct partition *p,
+                              struct span transaction_id, int64_t now, struct dedup_hit *out,
+                              struct error *error);
 void dedup_put(struct state *s, struct partition *p, struct span transaction_id,
                const struct dedup_hit *row);
-/* Drops whole buckets that no window can reach any more at `now`. Changes nothing that can be seen; local
- * housekeeping (checkpoint thread), write lock. */
+/* Drops whole buckets that no window can reach any more at `now`. Changes nothing that can be seen;
+ * local housekeeping (checkpoint thread), write lock. */
 void dedup_sweep(struct state *s, int64_t now);
 
 #endif

@@ -3,8 +3,8 @@
  * exactly what was not synced.
  *
  * Paths are NUL-terminated and relative to the root given when the disk was made. All calls block.
- * Errors: ERR_NO_SPACE for ENOSPC/EDQUOT from write, fallocate, create or mkdir; ERR_NOT_FOUND for a
- * missing file; ERR_EXISTS; ERR_IO for everything else, *error naming the call, the path and the
+ * Errors: ERR_NO_SPACE for ENOSPC/EDQUOT from write, fallocate, create or mkdir; ERR_NOT_FOUND for
+ * a missing file; ERR_EXISTS; ERR_IO for everything else, *error naming the call, the path and the
  * system's text. A failed sync (any of the three) is always ERR_IO, ENOSPC included: it is never
  * retried (docs/architecture.md, storage rule 5). Any thread, unless two calls change one file. */
 #ifndef IO_DISK_H
@@ -18,10 +18,10 @@
 struct disk_file; /* an open file */
 
 enum disk_open_flags {
-    DISK_READ = 1,       /* read only when DISK_WRITE is not given too */
-    DISK_WRITE = 2,      /* read and write */
-    DISK_CREATE = 4,     /* create when missing */
-    DISK_EXCLUSIVE = 8,  /* with CREATE: ERR_EXISTS when there */
+    DISK_READ = 1,      /* read only when DISK_WRITE is not given too */
+    DISK_WRITE = 2,     /* read and write */
+    DISK_CREATE = 4,    /* create when missing */
+    DISK_EXCLUSIVE = 8, /* with CREATE: ERR_EXISTS when there */
     DISK_TRUNCATE = 16,
 };
 
@@ -55,7 +55,8 @@ struct disk_ops {
     enum err (*size)(struct disk *d, struct disk_file *f, uint64_t *out, struct error *error);
     enum err (*truncate)(struct disk *d, struct disk_file *f, uint64_t size, struct error *error);
     /* Allocates [0, size) and writes zeros over it, so that later writes change no metadata. */
-    enum err (*preallocate)(struct disk *d, struct disk_file *f, uint64_t size, struct error *error);
+    enum err (*preallocate)(struct disk *d, struct disk_file *f, uint64_t size,
+                            struct error *error);
     /* Allocates [0, size) without writing there: fast. ERR_IO also where the filesystem cannot. */
     enum err (*reserve)(struct disk *d, struct disk_file *f, uint64_t size, struct error *error);
     enum err (*datasync)(struct disk *d, struct disk_file *f, struct error *error); /* fdatasync */
@@ -99,8 +100,7 @@ static inline ERR_CHECK enum err disk_read(struct disk *d, struct disk_file *f, 
 }
 
 static inline ERR_CHECK enum err disk_write(struct disk *d, struct disk_file *f, uint64_t at,
-                                            const struct span *parts, size_t n,
-                                            struct error *error)
+                                            const struct span *parts, size_t n, struct error *error)
 {
     return d->ops->write(d, f, at, parts, n, error);
 }
@@ -179,8 +179,7 @@ static inline ERR_CHECK enum err disk_usage(struct disk *d, struct disk_usage *o
     return d->ops->usage(d, out, error);
 }
 
-static inline ERR_CHECK enum err disk_lock(struct disk *d, struct disk_file *f,
-                                           struct error *error)
+static inline ERR_CHECK enum err disk_lock(struct disk *d, struct disk_file *f, struct error *error)
 {
     return d->ops->lock(d, f, error);
 }

@@ -1,4 +1,5 @@
-/* Where blocking jobs run: a worker pool in production, inline at the next pump in the simulator. */
+/* Where blocking jobs run: a worker pool in production, inline at the next pump in the simulator.
+ */
 #ifndef IO_EXECUTOR_H
 #define IO_EXECUTOR_H
 

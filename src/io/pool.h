@@ -11,8 +11,9 @@
 typedef void (*thread_fn)(void *ctx);
 
 struct thread; /* a joinable thread */
-struct thread *thread_start(const char *name, thread_fn fn, void *ctx); /* name <= 15 bytes; aborts */
-void thread_join(struct thread *t); /* joins and frees; NULL is allowed */
+struct thread *thread_start(const char *name, thread_fn fn,
+                            void *ctx); /* name <= 15 bytes; aborts */
+void thread_join(struct thread *t);     /* joins and frees; NULL is allowed */
 
 struct pool;
 /* A fixed number of threads and an unbounded FIFO of jobs. */

@@ -1,5 +1,5 @@
-/* The key-value store (spec/kv.md): operations, encoding of a write call as one command, apply, and reads.
- * Pure over store/state.h. The sink's leases, intents and pointers are rows of it. */
+/* The key-value store (spec/kv.md): operations, encoding of a write call as one command, apply, and
+ * reads. Pure over store/state.h. The sink's leases, intents and pointers are rows of it. */
 #ifndef KV_KV_H
 #define KV_KV_H
 
@@ -8,11 +8,21 @@
 
 #define KV_VALUE_MAX 65536u
 #define KV_KEY_MAX 512u
-#define KV_STORE_KEY_MAX 511u /* tenant (16) + namespace + 0 + key + kind byte must fit: kv_key_too_large */
+#define KV_STORE_KEY_MAX                                                                           \
+    511u /* tenant (16) + namespace + 0 + key + kind byte must fit: kv_key_too_large */
 #define KV_OPS_MAX 256u
 #define KV_READ_BYTES_MAX (4u * 1024 * 1024)
 
-enum kv_op_type { KV_GET, KV_GET_MANY, KV_GET_PREFIX, KV_PUT, KV_PUT_IF_ABSENT, KV_DELETE, KV_INCR, KV_CHECK };
+enum kv_op_type {
+    KV_GET,
+    KV_GET_MANY,
+    KV_GET_PREFIX,
+    KV_PUT,
+    KV_PUT_IF_ABSENT,
+    KV_DELETE,
+    KV_INCR,
+    KV_CHECK
+};
 
 /* Pins belong to rows of this namespace: a KV_DELETE in another one ends no pin. */
 #define KV_PIN_NAMESPACE "queen-s3"
@@ -36,15 +46,24 @@ struct kv_op {
     bool keys_only;
     bool has_min, has_max; /* KV_INCR */
     struct span min, max;  /* JSON numbers */
-    /* KV_PIN_SET: the row is an intent: lost with KV_REASON_QUEUE unless pin_queue_id is the live id of
-     * pin_queue in this tenant; applying it pins [t_start, t_end). KV_PIN_CLEAR: ends the pin of pin_key. */
+    /* KV_PIN_SET: the row is an intent: lost with KV_REASON_QUEUE unless pin_queue_id is the live
+     * id of pin_queue in this tenant; applying it pins [t_start, t_end). KV_PIN_CLEAR: ends the pin
+     * of pin_key. */
     enum kv_pin pin;
     struct span pin_queue, pin_key;
     uint64_t pin_queue_id;
     int64_t pin_t_start, pin_t_end;
 };
 
-enum kv_reason { KV_REASON_NONE, KV_REASON_EXISTS, KV_REASON_ABSENT, KV_REASON_VERSION, KV_REASON_LIMIT, KV_REASON_TYPE, KV_REASON_QUEUE };
+enum kv_reason {
+    KV_REASON_NONE,
+    KV_REASON_EXISTS,
+    KV_REASON_ABSENT,
+    KV_REASON_VERSION,
+    KV_REASON_LIMIT,
+    KV_REASON_TYPE,
+    KV_REASON_QUEUE
+};
 const char *kv_reason_text(enum kv_reason reason); /* "exists", ... "queue" */
 
 struct kv_row {
@@ -59,7 +78,8 @@ struct kv_op_result {
     bool found;   /* KV_GET */
     bool applied; /* writes and check */
     enum kv_reason reason;
-    struct kv_row row; /* get, writes (see kv.md 3.2 for what it holds); row.version 0 and empty value = none */
+    struct kv_row row;   /* get, writes (see kv.md 3.2 for what it holds); row.version 0 and empty
+                            value = none */
     struct kv_row *rows; /* getMany, getPrefix; owned by the result */
     size_t n_rows;
     struct span *missing;
@@ -84,19 +104,19 @@ void kv_result_deinit(struct kv_result *r);
 bool kv_has_write(const struct kv_op *ops, size_t n); /* writes and check */
 /* Appends the body of a COMMAND_KV. */
 void kv_encode(struct buf *out, const struct tenant_id *tenant, const struct kv_op *ops, size_t n);
-/* Evaluates in the order of kv.md 3.3. result NULL on replay. Deleting or replacing a row whose key has a pin
- * by KV_DELETE ends that pin (storage rule 8). */
+/* Evaluates in the order of kv.md 3.3. result NULL on replay. Deleting or replacing a row whose key
+ * has a pin by KV_DELETE ends that pin (storage rule 8). */
 ERR_CHECK enum err kv_apply(struct state *s, struct apply_context *at, struct span body,
                             struct kv_result *result, struct error *error);
-/* A call with reads only, judged at `now` (read lock held). *due_out: a row met here had an expiry in
- * (now, estimate]: the caller commits a clock entry and reads again. */
+/* A call with reads only, judged at `now` (read lock held). *due_out: a row met here had an expiry
+ * in (now, estimate]: the caller commits a clock entry and reads again. */
 ERR_CHECK enum err kv_read(struct state *s, const struct tenant_id *tenant, const struct kv_op *ops,
                            size_t n, int64_t now, int64_t estimate, struct kv_result *result,
                            bool *due_out, struct error *error);
 /* Checks of kv.md 2 that need no state. */
 bool kv_namespace_valid(struct span ns);
-/* A JSON number of at most KV_NUMBER_MAX bytes that a double holds: what delta, min and max of KV_INCR
- * must be. */
+/* A JSON number of at most KV_NUMBER_MAX bytes that a double holds: what delta, min and max of
+ * KV_INCR must be. */
 #define KV_NUMBER_MAX 1024u
 bool kv_number_valid(struct span text);
 

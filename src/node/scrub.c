@@ -1,17 +1,19 @@
 /* The scrub: reads every queue log again, slowly, and compares checksums (storage rule 4).
  *
- * Boot checks presence, length and seal of every file and reads only what lies above the last seal; the rest is read
- * here, once after the boot and then every few hours, at a bounded rate. Damage stops the node, naming file and
- * offset: a broker that goes on would serve, or write to a lake, what nobody pushed.
+ * Boot checks presence, length and seal of every file and reads only what lies above the last seal;
+ * the rest is read here, once after the boot and then every few hours, at a bounded rate. Damage
+ * stops the node, naming file and offset: a broker that goes on would serve, or write to a lake,
+ * what nobody pushed.
  *
- * The scrub only reads, under a reference to the log, one run at a time; a queue that is deleted or trimmed
- * meanwhile is left at its next step. */
+ * The scrub only reads, under a reference to the log, one run at a time; a queue that is deleted or
+ * trimmed meanwhile is left at its next step. */
 #include "node/internal.h"
 
 #include "base/mem.h"
 
-#define SCRUB_EVERY_US (6 * INT64_C(3600000000)) /* spec/cluster.md 1.13, QUEEN_STORE_SCRUB_EVERY_S */
-#define SCRUB_BYTES_PER_S (16u << 20)            /* far below what a disk reads */
+#define SCRUB_EVERY_US                                                                             \
+    (6 * INT64_C(3600000000))         /* spec/cluster.md 1.13, QUEEN_STORE_SCRUB_EVERY_S */
+#define SCRUB_BYTES_PER_S (16u << 20) /* far below what a disk reads */
 #define SCRUB_PAUSE_BYTES (1u << 20)
 
 void node_damaged(struct node *n, const struct error *error)

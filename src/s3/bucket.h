@@ -1,9 +1,10 @@
-/* A bucket: the S3 client's operations (spec/objects.md 10) behind an interface. file_bucket.c is a bucket in
- * a local folder (decisions.md 3, docs/architecture.md); the S3 client and the simulator's model implement the
- * same calls.
+/* A bucket: the S3 client's operations (spec/objects.md 10) behind an interface. file_bucket.c is a
+ * bucket in a local folder (decisions.md 3, docs/architecture.md); the S3 client and the
+ * simulator's model implement the same calls.
  *
- * Requests are asynchronous: submit returns at once, `done` is called once, later, on any thread. Inside, a
- * request is attempted up to 6 times with full jitter (objects.md 10 Retries); `attempt` is told of each. */
+ * Requests are asynchronous: submit returns at once, `done` is called once, later, on any thread.
+ * Inside, a request is attempted up to 6 times with full jitter (objects.md 10 Retries); `attempt`
+ * is told of each. */
 #ifndef S3_BUCKET_H
 #define S3_BUCKET_H
 
@@ -22,7 +23,8 @@ const char *bucket_op_label(enum bucket_op op); /* head put get list */
 enum bucket_outcome {
     BUCKET_OK,
     BUCKET_ABSENT,    /* GET, HEAD: 404 */
-    BUCKET_RETRIABLE, /* transport, unreadable answer, integrity, 408, 429, >= 500; a full or read-only folder */
+    BUCKET_RETRIABLE, /* transport, unreadable answer, integrity, 408, 429, >= 500; a full or
+                         read-only folder */
     BUCKET_TERMINAL,  /* every other status */
     BUCKET_CANCELLED, /* bucket_cancel() while it waited */
 };
@@ -36,14 +38,15 @@ struct bucket_body {
 
 struct bucket_request;
 typedef void (*bucket_done_fn)(struct bucket_request *r);
-/* After each attempt: code is the HTTP status (200 for a success on file://) or 0 for no answer; error is the
- * text of objects.md 10 ("transport: ..", "status 503: ..") or empty. Any thread. */
+/* After each attempt: code is the HTTP status (200 for a success on file://) or 0 for no answer;
+ * error is the text of objects.md 10 ("transport: ..", "status 503: ..") or empty. Any thread. */
 typedef void (*bucket_attempt_fn)(struct bucket_request *r, unsigned code, struct span error);
 
 struct bucket_request {
     enum bucket_op op;
-    struct span key; /* borrowed until done. HEAD: the prefix with '/'; LIST: the prefix of the keys */
-    struct span start_after; /* LIST; may be empty */
+    struct span
+        key; /* borrowed until done. HEAD: the prefix with '/'; LIST: the prefix of the keys */
+    struct span start_after;  /* LIST; may be empty */
     const char *content_type; /* PUT */
     struct bucket_body body;  /* PUT */
     size_t get_max;           /* GET: larger bodies are BUCKET_TERMINAL */
@@ -55,8 +58,9 @@ struct bucket_request {
     unsigned code;
     int64_t retry_after_us; /* -1 = none */
     char error[ERROR_TEXT_MAX];
-    struct buf out;    /* GET: the body. Owned by the request: bucket_request_deinit() */
-    struct span *keys; /* LIST: up to 1000 keys after start_after, sorted bytewise; pointing into out */
+    struct buf out; /* GET: the body. Owned by the request: bucket_request_deinit() */
+    struct span
+        *keys; /* LIST: up to 1000 keys after start_after, sorted bytewise; pointing into out */
     size_t n_keys;
     bool truncated;
     struct bucket_request *next; /* internal from here on */
@@ -68,8 +72,8 @@ void bucket_request_deinit(struct bucket_request *r);
 struct bucket;
 struct bucket_ops {
     void (*submit)(struct bucket *b, struct bucket_request *r);
-    /* Ends waits between attempts and aborts transfers: outstanding requests finish as BUCKET_CANCELLED
-     * soon. For the end of the grace. */
+    /* Ends waits between attempts and aborts transfers: outstanding requests finish as
+     * BUCKET_CANCELLED soon. For the end of the grace. */
     void (*cancel)(struct bucket *b);
     void (*close)(struct bucket *b); /* nothing outstanding */
 };
@@ -103,8 +107,8 @@ static inline void bucket_close(struct bucket *b)
  * leftovers are cleaned at open. Every folder from the object up to the bucket's root is synced
  * unless this process already did. */
 struct file_bucket_options {
-    struct span path, bucket; /* path absolute, without file:// */
-    struct span instance;     /* sanitised for a file name by percent-encoding, shortened */
+    struct span path, bucket;  /* path absolute, without file:// */
+    struct span instance;      /* sanitised for a file name by percent-encoding, shortened */
     struct executor *executor; /* blocking jobs */
     struct clock *clock;
     struct entropy *entropy;

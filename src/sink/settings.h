@@ -11,7 +11,14 @@ enum sink_compression { SINK_ZSTD, SINK_GZIP, SINK_NONE };
 enum sink_layout { SINK_MERGED, SINK_PER_PARTITION };
 enum sink_align { SINK_ALIGN_HOUR, SINK_ALIGN_DAY, SINK_ALIGN_NONE };
 enum sink_start { SINK_LATEST, SINK_EARLIEST };
-enum sink_crash_point { SINK_CRASH_NEVER, SINK_CRASH_AFTER_INTENT, SINK_CRASH_MID_UPLOAD, SINK_CRASH_AFTER_UPLOAD, SINK_CRASH_BEFORE_COMMIT, SINK_CRASH_AFTER_COMMIT };
+enum sink_crash_point {
+    SINK_CRASH_NEVER,
+    SINK_CRASH_AFTER_INTENT,
+    SINK_CRASH_MID_UPLOAD,
+    SINK_CRASH_AFTER_UPLOAD,
+    SINK_CRASH_BEFORE_COMMIT,
+    SINK_CRASH_AFTER_COMMIT
+};
 
 const char *sink_format_name(enum sink_format f); /* canonical spellings */
 const char *sink_compression_name(enum sink_compression c);
@@ -26,7 +33,7 @@ struct sink_settings {
     char **queues;   /* else these, order kept, repeats dropped */
     size_t n_queues;
     char *endpoint, *region /* NULL for file:// */, *bucket, *prefix, *access_key, *secret_key;
-    bool is_file;    /* endpoint is file:///path */
+    bool is_file; /* endpoint is file:///path */
     bool path_style;
     char *sse, *sse_kms_key_id; /* NULL = off */
     enum sink_format format;
@@ -60,10 +67,11 @@ struct sink_boot_settings {
 
 typedef const char *(*env_get_fn)(void *ctx, const char *name); /* NULL = unset */
 
-/* Reads and validates everything in the orders of settings.md 3.3 and 4. On refusal: ERR_INVALID and the whole
- * sentence in *error, ready for "ERROR boot: FATAL: " (with the "QUEEN_S3_EMBEDDED=true: " prefix where
- * settings.md 7 wants it). node_id and host: for the default instance. Features not built yet (http endpoints,
- * parquet, per-partition) are refused by name. */
+/* Reads and validates everything in the orders of settings.md 3.3 and 4. On refusal: ERR_INVALID
+ * and the whole sentence in *error, ready for "ERROR boot: FATAL: " (with the
+ * "QUEEN_S3_EMBEDDED=true: " prefix where settings.md 7 wants it). node_id and host: for the
+ * default instance. Features not built yet (http endpoints, parquet, per-partition) are refused by
+ * name. */
 ERR_CHECK enum err sink_settings_read(env_get_fn get, void *ctx, uint64_t node_id, const char *host,
                                       unsigned cores, struct sink_boot_settings *out,
                                       struct error *error);

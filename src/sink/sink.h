@@ -1,8 +1,10 @@
-/* The sink of one node: manager, tenant sinks, queue tasks (spec/sink.md), over the node's log and a bucket.
+/* The sink of one node: manager, tenant sinks, queue tasks (spec/sink.md), over the node's log and
+ * a bucket.
  *
- * Layers: task.h is the pure queue task (events in, actions out: no clock, randomness, I/O); placement.h the pure
- * presence and fair-share rules; sink.c the driver that carries actions out on the node, the bucket and an
- * executor, on threads named queen-s3. In manual mode (simulator) there are no threads: sink_pump(). */
+ * Layers: task.h is the pure queue task (events in, actions out: no clock, randomness, I/O);
+ * placement.h the pure presence and fair-share rules; sink.c the driver that carries actions out on
+ * the node, the bucket and an executor, on threads named queen-s3. In manual mode (simulator) there
+ * are no threads: sink_pump(). */
 #ifndef SINK_SINK_H
 #define SINK_SINK_H
 
@@ -14,11 +16,11 @@
 struct sink;
 
 struct sink_options {
-    struct node *node;         /* borrowed */
-    struct clock *clock;       /* borrowed */
-    struct entropy *entropy;   /* borrowed */
-    struct executor *executor; /* blocking work: builds, scans. Borrowed */
-    struct bucket *bucket;     /* takes; NULL when the settings have no sink */
+    struct node *node;                         /* borrowed */
+    struct clock *clock;                       /* borrowed */
+    struct entropy *entropy;                   /* borrowed */
+    struct executor *executor;                 /* blocking work: builds, scans. Borrowed */
+    struct bucket *bucket;                     /* takes; NULL when the settings have no sink */
     const struct sink_boot_settings *settings; /* borrowed, outlives the sink */
     const char *spool_dir;
     bool manual;
@@ -31,8 +33,9 @@ ERR_CHECK enum err sink_start(const struct sink_options *options, struct sink **
                               struct error *error);
 /* SIGTERM: begins the drain. Any thread, once. */
 void sink_drain(struct sink *s);
-/* Waits until drained or until `deadline_mono_us`; in the last min(1 s, grace/4) transfers are cancelled and leases
- * and presence given back (decisions.md 16). True when everything drained by itself. */
+/* Waits until drained or until `deadline_mono_us`; in the last min(1 s, grace/4) transfers are
+ * cancelled and leases and presence given back (decisions.md 16). True when everything drained by
+ * itself. */
 bool sink_wait(struct sink *s, int64_t deadline_mono_us);
 bool sink_drained(const struct sink *s);
 void sink_free(struct sink *s); /* NULL is allowed */
@@ -41,7 +44,8 @@ void sink_abandon(struct sink *s);
 
 /* The value of "s3" in GET /status (sink-status-metrics.md 1). */
 void sink_status_put(struct sink *s, struct buf *out);
-/* The queen_s3_* families (sink-status-metrics.md 2 and decisions.md: queen_s3_records_quoted_total, family 16). */
+/* The queen_s3_* families (sink-status-metrics.md 2 and decisions.md:
+ * queen_s3_records_quoted_total, family 16). */
 void sink_metrics_put(struct sink *s, struct buf *out);
 
 /* Manual mode: one step; next_wake_out: mono us of the next timer (INT64_MAX none). */

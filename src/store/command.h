@@ -9,7 +9,8 @@
  *      8     8  clock, us since the epoch, > 0
  *     16   ...  commands: u8 type, u8[3] 0, u32 body length, body
  *
- * A command's `now` is the entry's clock + its position in the entry (docs/architecture.md, Clock). */
+ * A command's `now` is the entry's clock + its position in the entry (docs/architecture.md, Clock).
+ */
 #ifndef STORE_COMMAND_H
 #define STORE_COMMAND_H
 
@@ -33,7 +34,8 @@ struct apply_context {
     uint64_t index;   /* of the entry */
     uint32_t ordinal; /* of the command in it */
     int64_t now;      /* clock + ordinal */
-    uint32_t minted;  /* ids derived by this command so far (uuid_derive ordinals): internal counter */
+    uint32_t
+        minted; /* ids derived by this command so far (uuid_derive ordinals): internal counter */
 };
 
 void entry_header_put(struct buf *out, uint32_t count, int64_t clock);

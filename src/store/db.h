@@ -1,8 +1,8 @@
-/* The state database behind an ordered-map interface: RocksDB (db_rocks.c), and a model in memory for
- * the simulator (tests/sim) that falls back to its last durable batch after a crash.
+/* The state database behind an ordered-map interface: RocksDB (db_rocks.c), and a model in memory
+ * for the simulator (tests/sim) that falls back to its last durable batch after a crash.
  *
- * Written by the checkpoint only: one synced batch per checkpoint (storage rule 3). One column family;
- * a kind byte leads the key. Any thread may read while one thread writes. */
+ * Written by the checkpoint only: one synced batch per checkpoint (storage rule 3). One column
+ * family; a kind byte leads the key. Any thread may read while one thread writes. */
 #ifndef STORE_DB_H
 #define STORE_DB_H
 
@@ -30,7 +30,8 @@ struct db_ops {
     void (*batch_free)(struct db_batch *b);
     void (*batch_put)(struct db_batch *b, struct span key, struct span value);
     void (*batch_delete)(struct db_batch *b, struct span key);
-    void (*batch_delete_range)(struct db_batch *b, struct span from, struct span to); /* [from, to) */
+    void (*batch_delete_range)(struct db_batch *b, struct span from,
+                               struct span to); /* [from, to) */
     /* Durable when it returns ERR_OK. ERR_NO_SPACE is told apart. */
     enum err (*batch_write)(struct db *db, struct db_batch *b, struct error *error);
     /* Bytes on disk and in memory, for metrics; may be 0. */

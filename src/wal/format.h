@@ -68,8 +68,9 @@
 #define WAL_ENTRY_HEADER_SIZE 24u
 #define WAL_BODY_MAX (512u * 1024 * 1024)   /* bytes of one write's entries, read in one piece */
 #define WAL_SEGMENT_MAX (UINT64_C(1) << 40) /* bytes; beyond any size that makes sense */
-#define WAL_NUMBER_MAX (UINT64_MAX - WAL_BLOCK) /* of terms, indexes and counters: +1 never wraps  \
-                                                 */
+#define WAL_NUMBER_MAX                                                                             \
+    (UINT64_MAX - WAL_BLOCK) /* of terms, indexes and counters: +1 never wraps                     \
+                              */
 
 struct wal_hard {
     uint64_t log_id, term, vote, synced_through;

@@ -7,9 +7,10 @@
 
 #include <pthread.h>
 
-#define WAL_SPARES_MAX 2u    /* preallocated files kept: the next segment and the one after */
-#define WAL_SHARE_OF_DISK 10 /* spares are kept while the log is below this fraction of the disk   \
-                              */
+#define WAL_SPARES_MAX 2u /* preallocated files kept: the next segment and the one after */
+#define WAL_SHARE_OF_DISK                                                                          \
+    10 /* spares are kept while the log is below this fraction of the disk                         \
+        */
 
 struct wal_spare {
     uint64_t id, size;

@@ -11,8 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HTTP_CLIENT_WAIT_MS 20000 /* for one read: a lost answer fails the test, not the machine   \
-                                   */
+#define HTTP_CLIENT_WAIT_MS                                                                        \
+    20000 /* for one read: a lost answer fails the test, not the machine                           \
+           */
 
 struct http_client {
     int fd;
@@ -20,7 +21,7 @@ struct http_client {
 };
 
 struct http_reply {
-    unsigned status; /* 0: the connection closed before a whole answer */
+    unsigned status;       /* 0: the connection closed before a whole answer */
     struct buf head, body; /* a zero byte stands behind each, for strstr() */
 };
 

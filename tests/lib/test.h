@@ -31,8 +31,7 @@ static size_t test_count __attribute__((unused)); /* a helper file of a test has
     static void test_##name(void)
 
 #define CHECK(condition) _assert_true((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
-#define CHECK_EQ(a, b)                                                                             \
-    _assert_int_equal((uintmax_t)(a), (uintmax_t)(b), __FILE__, __LINE__)
+#define CHECK_EQ(a, b) _assert_int_equal((uintmax_t)(a), (uintmax_t)(b), __FILE__, __LINE__)
 /* Compares a struct span with a C string or another span. */
 #define CHECK_SPAN(got, want) test_check_span((got), (want), __FILE__, __LINE__)
 #define CHECK_TEXT(got, text) CHECK_SPAN((got), span_str(text))
