@@ -13,8 +13,7 @@
 /* The process environment as main() gets it: "NAME=value" strings, ended by NULL. Borrowed. */
 struct config_env {
     const char *const *list;
-    const char *host; /* what the system calls this machine; for QUEEN_SERVER_ID */
-    uint32_t random;  /* for a generated server id */
+    uint32_t random; /* for a generated server id */
 };
 
 /* NULL when unset. ctx is a struct config_env (shaped for sink_settings_read()). */

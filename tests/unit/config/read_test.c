@@ -6,8 +6,7 @@
 #include "lib/test.h"
 
 #define ENV(...)                                                                                   \
-    (&(struct config_env){                                                                         \
-        .list = (const char *const[]){__VA_ARGS__, NULL}, .host = "box", .random = 0xabc})
+    (&(struct config_env){.list = (const char *const[]){__VA_ARGS__, NULL}, .random = 0xabc})
 
 static struct config read_good(const struct config_env *env)
 {
