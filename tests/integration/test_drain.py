@@ -376,7 +376,7 @@ def test_a_sink_that_holds_nothing_asks_for_no_clock_entries(env):
     ledger = Ledger(env.dir / "ledger")
     traffic.push_all(broker, ledger, [Batches(env.random, ["orders"], ["a"]).next(5)])
     traffic.wait_window(env, "orders")
-    wait_until(lambda: broker.sink_queue("orders")["state"] == "filling", 10)
+    wait_until(lambda: broker.sink_queue("orders")["state"] == "filling", 20, what="the window is committed")
     time.sleep(1.5)
     before = broker.health().json["raft"]["applied"]
     time.sleep(4)

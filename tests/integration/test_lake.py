@@ -7,7 +7,7 @@ import json
 
 import oracle
 import traffic
-from harness import cases, mark
+from harness import cases, mark, wait_until
 from traffic import Batches, Ledger
 
 QUEUES = ["orders", "ünï cødé/1", 'p:2 100% "q" 🐝']
@@ -106,7 +106,7 @@ def test_latest_finds_a_queue_that_comes_later(env):
     broker.wait_log("queue restored queue=later", timeout=20)
     traffic.push_all(broker, ledger, [batches.next() for _ in range(20)])
     traffic.wait_complete(broker, ["later"])
-    assert broker.sink_queue("orders")["state"] == "missing"
+    wait_until(lambda: broker.sink_queue("orders")["state"] == "missing", 20, what="the other queue is still missing")
     assert broker.sigterm() == 0
     judged = judge(env, ledger, start="latest")
     assert len(judged.records) >= ledger.count() - sum(row.get("optional", False) for row in ledger.rows)

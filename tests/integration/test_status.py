@@ -52,7 +52,12 @@ def ship(env, broker, ledger=None, windows=1):
     for _ in range(windows):
         traffic.push_all(broker, ledger, [batches.next(20)])
         traffic.wait_complete(broker, ["orders"])
+    wait_until(lambda: state(broker) == "filling", 20, what="the checkpoint is written too")
     return ledger
+
+
+def state(broker):
+    return (broker.sink_queue("orders") or {}).get("state")
 
 
 def unsorted_objects(text):
@@ -96,7 +101,6 @@ def test_the_s3_block_has_every_field(env):
     broker = env.broker(settings(env, QUEEN_S3_REGION=None)).start()
     ledger = ship(env, broker, windows=2)
     broker.wait_log("queue missing")
-    wait_until(lambda: broker.sink_queue("orders")["state"] == "filling", 10, what="the checkpoint is written")
     text = broker.request("GET", "/status").body.decode()
     assert not unsorted_objects(text), unsorted_objects(text)
     status = json.loads(text)
@@ -243,7 +247,7 @@ def test_log_lines_and_the_order_of_their_fields(env):
     assert list(fenced.fields) == ["queue", "why"] and re.search(r'why="', fenced.text), fenced
     row = wait_until(lambda: (r := broker.sink_queue("orders"))["state"] in ("held", "fenced") and r, 10)
     assert row["ownedHere"] is False
-    wait_until(lambda: broker.sink_queue("orders")["state"] == "filling", 20, what="it is taken back")
+    wait_until(lambda: state(broker) == "filling", 20, what="it is taken back")
     ship(env, broker, ledger)
     time.sleep(max(0, missed + 5.5 - time.monotonic()))
     assert len(broker.find_log("queen-s3: queue missing.* queue=missing-one")) == 1, "once, not every five seconds"
@@ -278,7 +282,7 @@ def test_a_lease_taken_over_makes_no_second_writer(env):
     pusher = traffic.Pusher(broker, ledger, batches.next, "pusher", pause=0.01)
     pusher.start()
     for n in range(4):
-        wait_until(lambda: broker.sink_queue("orders")["state"] in ("filling", "intent", "upload", "commit"), 20)
+        wait_until(lambda: state(broker) in ("filling", "intent", "upload", "commit"), 20, what="it runs the queue")
         time.sleep(env.random.random() / 2)
         lease = {"instance": f"node-{n + 2}@elsewhere", "incarnation": f"{n:016x}", "sinceMs": 1}
         broker.kv({"op": "put", "ns": "queen-s3", "key": "s3:default:orders:lease", "value": lease, "ttlSeconds": 1})
@@ -323,7 +327,7 @@ def test_secrets_are_nowhere(env):
 def test_the_sinks_health_turns_red_and_green_and_the_brokers_does_not(env):
     """Three windows of 100 ms are below the least limit of 30 s, so the verdict stays green while the bucket is away for
     seconds, but `ok` follows the bucket."""
-    broker = env.broker(settings(env, QUEEN_S3_MAX_WINDOW_MS=100)).start()
+    broker = env.broker(settings(env, QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_CHECKPOINT_EVERY=100)).start()
     ledger = ship(env, broker)
     kept = env.dir / "s3" / "kept"
     env.bucket.rename(kept)
