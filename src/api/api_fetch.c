@@ -246,6 +246,9 @@ static void finish(struct fetch *f, struct pass *p)
 {
     struct api *a = f->waiter.api;
     if (p->err != ERR_OK) {
+        if (p->err == ERR_CORRUPT ||
+            p->err == ERR_IO) /* the disk's word is not to be trusted any more */
+            node_damaged(a->options.node, &p->why);
         log_msg(LOG_ERROR, "api", "fetch failed: %s", p->why.text);
         answer_error(f->http, 500, "internal", p->why.text);
     } else {

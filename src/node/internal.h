@@ -80,7 +80,7 @@ struct node {
     int64_t last_space_check_mono;
 
     pthread_mutex_t mutex;
-    pthread_cond_t log_wake, apply_wake, checkpoint_wake, space_wake;
+    pthread_cond_t log_wake, apply_wake, checkpoint_wake, space_wake, scrub_wake;
     /* Under mutex. */
     struct {
         struct node_request *pending_first, **pending_last;
@@ -107,7 +107,7 @@ struct node {
     atomic_bool storage_full; /* the gate is shut */
     atomic_bool space_tight;  /* not enough room for what is on its way; for the moment */
 
-    struct thread *log_thread, *apply_thread, *checkpoint_thread;
+    struct thread *log_thread, *apply_thread, *checkpoint_thread, *scrub_thread;
 };
 
 /* node.c */
@@ -133,6 +133,9 @@ ERR_CHECK enum err node_checkpoint(struct node *n, bool *did_out, struct error *
 void node_ballast_find(struct node *n);
 /* The disk is full: shuts the gate and gives the ballast's space back. False when there is none. */
 bool node_ballast_drop(struct node *n);
+
+/* scrub.c */
+void node_scrub_thread(void *ctx);
 
 /* recover.c */
 ERR_CHECK enum err node_recover(struct node *n, struct error *error);

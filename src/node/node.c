@@ -100,6 +100,7 @@ static struct node *node_new(const struct node_options *options)
     cond_init_mono(&n->apply_wake);
     cond_init_mono(&n->checkpoint_wake);
     cond_init_mono(&n->space_wake);
+    cond_init_mono(&n->scrub_wake);
     n->last_checkpoint_mono = clock_mono_us(options->clock);
     return n;
 }
@@ -140,6 +141,7 @@ static void node_free(struct node *n)
     pthread_cond_destroy(&n->apply_wake);
     pthread_cond_destroy(&n->checkpoint_wake);
     pthread_cond_destroy(&n->space_wake);
+    pthread_cond_destroy(&n->scrub_wake);
     mem_free(n);
 }
 
@@ -156,6 +158,7 @@ enum err node_open(const struct node_options *options, struct node **out, struct
         n->log_thread = thread_start("queen-log", node_log_thread, n);
         n->apply_thread = thread_start("queen-apply", node_apply_thread, n);
         n->checkpoint_thread = thread_start("queen-ckpt", node_checkpoint_thread, n);
+        n->scrub_thread = thread_start("queen-scrub", node_scrub_thread, n);
     }
     *out = n;
     return ERR_OK;
@@ -184,6 +187,7 @@ static void begin_close(struct node *n)
     pthread_cond_broadcast(&n->apply_wake);
     pthread_cond_broadcast(&n->checkpoint_wake);
     pthread_cond_broadcast(&n->space_wake);
+    pthread_cond_broadcast(&n->scrub_wake);
     pthread_mutex_unlock(&n->mutex);
 }
 
@@ -201,6 +205,7 @@ void node_end(struct node *n)
         thread_join(n->log_thread);
         thread_join(n->apply_thread);
         thread_join(n->checkpoint_thread);
+        thread_join(n->scrub_thread);
     }
     (void)node_pump_checkpoint(n); /* a failure was logged; the WAL still has everything */
 }

@@ -103,6 +103,9 @@ void node_read_end(struct node *n);
 struct qlog *node_log_ref(struct node *n, uint64_t queue_id);
 void node_log_unref(struct node *n, struct qlog *log);
 
+/* A reader found damage in a queue log: the node stops, naming it (storage rule 4). Any thread. */
+void node_damaged(struct node *n, const struct error *error);
+
 /* Called on the apply thread after an entry was published, once per queue it appended to, and once
  * with queue_id 0 for every entry. Up to 4 hooks; set before traffic. Must not block. */
 typedef void (*node_hook_fn)(void *ctx, uint64_t queue_id);
@@ -127,6 +130,7 @@ bool node_pump_log(struct node *n);        /* one WAL write of everything queued
 bool node_pump_apply(struct node *n);      /* one committed entry */
 bool node_pump_checkpoint(struct node *n); /* one whole checkpoint */
 bool node_pump_checkpoint_due(struct node *n);
+void node_pump_scrub(struct node *n); /* reads every queue log through */
 void node_pump_space(struct node *n); /* the disk gate's look, at most once a second */
 
 #endif

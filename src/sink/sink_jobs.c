@@ -28,6 +28,8 @@ static void job_done(struct op *op)
 {
     struct sink *s = op->sink;
 
+    if (op->err == ERR_CORRUPT) /* of a queue log: nothing else that a job reads is checked */
+        node_damaged(s->options.node, &op->error);
     pthread_mutex_lock(&s->lock);
     s->jobs--;
     pthread_mutex_unlock(&s->lock);

@@ -519,6 +519,37 @@ TEST(a_checkpoint_that_waited_for_a_failing_entry_writes_nothing)
     bench_deinit(&b);
 }
 
+TEST(the_scrub_stops_the_node_at_a_damaged_record)
+{
+    struct bench b;
+    struct node_status status;
+    struct disk_list list = {0};
+    char path[128];
+    bench_init(&b, 13);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "\"a payload that will lose a bit\"", PUSH_QUEUED, 0);
+    push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+    node_pump_scrub(b.node);
+    node_status(b.node, &status);
+    CHECK(!status.stopped);
+    CHECK_EQ(disk_list(b.disk, "qlog/1", &list, &b.error), ERR_OK);
+    CHECK_EQ(list.count, 1);
+    snprintf(path, sizeof(path), "qlog/1/%s", list.entries[0].name);
+    disk_list_deinit(&list);
+    struct buf bytes = BUF_INIT;
+    CHECK(sim_disk_get(b.disk, path, &bytes));
+    const uint8_t *at = memmem(bytes.ptr, bytes.len, "lose a bit", 10);
+    CHECK(at != NULL);
+    sim_disk_damage(b.disk, path, (uint64_t)(at - bytes.ptr), SPAN_LIT("m"));
+    buf_deinit(&bytes);
+    node_pump_scrub(b.node);
+    node_status(b.node, &status);
+    CHECK(status.stopped);
+    CHECK(strstr(status.failure, path) != NULL);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
 /* --- threads, a real disk and RocksDB --- */
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
