@@ -3,7 +3,7 @@ build:            ; scripts/build
 test:             ; scripts/test
 sim: asan         ; meson test -C build-asan --no-rebuild --suite sim --print-errorlogs
 fuzz:             ; scripts/fuzz 60
-bench: build      ; bench/run.sh
+bench:            ; bench/run.sh
 lint:             ; scripts/test format headers layers clang
 format:           ; find src tests bench -name '*.[ch]' -print0 | xargs -0 clang-format-14 -i
 prove:            ; scripts/prove
