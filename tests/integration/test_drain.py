@@ -88,7 +88,7 @@ def test_sigterm_while_filling_leaves_a_small_window_in_the_log(env):
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, ["orders"], ["a", "b"])
     traffic.push_all(broker, ledger, [batches.next(5)])
-    traffic.wait_window(env, "orders")  # the first one closes at once, under earliest
+    traffic.wait_committed(broker, "orders")  # the first one closes at once, under earliest
     traffic.push_all(broker, ledger, [batches.next(20) for _ in range(5)])
     wait_until(lambda: buffered(broker) > 0, 10, what="the window fills")
     count = traffic.lake_counts(env)["orders"]
@@ -112,7 +112,7 @@ def test_sigterm_while_filling_ships_a_window_of_a_mebibyte(env):
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, ["orders"], ["a", "b"], hostile=False)
     traffic.push_all(broker, ledger, [batches.next(5)])
-    traffic.wait_window(env, "orders")
+    traffic.wait_committed(broker, "orders")
     traffic.push_all(broker, ledger, [big(batches, 100000, 5) for _ in range(4)])
     wait_until(lambda: buffered(broker) >= 2000000, 10, what="2 MB are buffered")
     stop(broker)
@@ -131,7 +131,7 @@ def test_sigterm_finishes_the_window_that_is_in_its_commit(env):
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, ["orders"], [f"p{n}" for n in range(50)], hostile=False)
     traffic.push_all(broker, ledger, [batches.next(1)])
-    traffic.wait_window(env, "orders")
+    traffic.wait_committed(broker, "orders")
     traffic.push_all(broker, ledger, [big(batches, 100000, 20) for _ in range(15)])
     seen = wait_until(
         lambda: (s := broker.sink_queue("orders")["state"]) in ("intent", "upload", "commit") and s, 20, every=0.002,
@@ -290,7 +290,7 @@ def test_a_full_bucket_folder_holds_the_window_back_and_room_lets_it_go(env):
 def test_sigint_and_a_second_signal(env):
     broker = env.broker(settings(env, QUEEN_S3_MAX_WINDOW_MS=60000)).start()
     broker.push(traffic.body_of([Item("orders", "a", "t", "1")]))
-    traffic.wait_window(env, "orders")
+    traffic.wait_committed(broker, "orders")
     broker.signal(signal.SIGINT)
     time.sleep(0.02)
     if broker.running:
@@ -375,8 +375,7 @@ def test_a_sink_that_holds_nothing_asks_for_no_clock_entries(env):
     broker = env.broker(settings(env, QUEEN_S3_LEASE_TTL_MS=60000, QUEEN_S3_SAFE_GUARD_MS=1000)).start()
     ledger = Ledger(env.dir / "ledger")
     traffic.push_all(broker, ledger, [Batches(env.random, ["orders"], ["a"]).next(5)])
-    traffic.wait_window(env, "orders")
-    wait_until(lambda: broker.sink_queue("orders")["state"] == "filling", 20, what="the window is committed")
+    traffic.wait_committed(broker, "orders")
     time.sleep(1.5)
     before = broker.health().json["raft"]["applied"]
     time.sleep(4)

@@ -406,9 +406,14 @@ def wait_complete(broker, queues, timeout=60):
     wait_until(done, timeout, every=0.1, what=f"complete through {now}: {state}")
 
 
-def wait_window(env, queue, count=1, timeout=30):
-    """Waits until the queue has so many manifests."""
-    wait_until(lambda: lake_counts(env).get(queue, (0, 0))[0] >= count, timeout, 0.05, f"{count} windows of {queue}")
+def wait_committed(broker, queue, k=1, timeout=30):
+    """Waits until window k is committed and the next one fills."""
+
+    def done():
+        row = broker.sink_queue(queue) or {}
+        return row.get("k", 0) >= k and row["state"] == "filling"
+
+    wait_until(done, timeout, 0.05, f"window {k} of {queue} is committed")
 
 
 def files(env):
