@@ -104,7 +104,7 @@ static enum err read_document(struct span value, struct document *d, uint32_t re
             err = field(d, out, buf_span(&key), &raw);
         buf_deinit(&key);
         if (err != ERR_OK)
-            return err == ERR_UNSUPPORTED ? err : ERR_INVALID;
+            return ERR_INVALID;
     }
     if (json_end(&r) != ERR_OK || (d->seen & required) != required)
         return ERR_INVALID;
@@ -211,10 +211,10 @@ void sink_intent_put(struct buf *out, const struct sink_intent *intent)
     json_end_object(&w);
 }
 
-/* One of `count` canonical names, as its number. A well-formed but unknown name is a newer
+/* One of `count` canonical names, as its number. A string that is none of them is a newer
  * version's. */
 static enum err take_name(const struct json_raw *value, const char *(*name_of)(unsigned),
-                          unsigned count, unsigned *out)
+                          unsigned count, unsigned *out, bool *unknown)
 {
     if (value->type != JSON_STRING)
         return ERR_INVALID;
@@ -224,7 +224,8 @@ static enum err take_name(const struct json_raw *value, const char *(*name_of)(u
             return ERR_OK;
         }
     }
-    return ERR_UNSUPPORTED;
+    *unknown = true;
+    return ERR_OK;
 }
 
 static const char *format_at(unsigned i)
@@ -307,25 +308,25 @@ static enum err intent_field(struct document *d, void *out, struct span key,
 
     if (is(key, "format")) {
         d->seen |= INTENT_FORMAT;
-        err = take_name(value, format_at, SINK_PARQUET + 1, &at);
+        err = take_name(value, format_at, SINK_PARQUET + 1, &at, &intent->unknown);
         intent->format = (enum sink_format)at;
         return err;
     }
     if (is(key, "compression")) {
         d->seen |= INTENT_COMPRESSION;
-        err = take_name(value, compression_at, SINK_NONE + 1, &at);
+        err = take_name(value, compression_at, SINK_NONE + 1, &at, &intent->unknown);
         intent->compression = (enum sink_compression)at;
         return err;
     }
     if (is(key, "layout")) {
         d->seen |= INTENT_LAYOUT;
-        err = take_name(value, layout_at, SINK_PER_PARTITION + 1, &at);
+        err = take_name(value, layout_at, SINK_PER_PARTITION + 1, &at, &intent->unknown);
         intent->layout = (enum sink_layout)at;
         return err;
     }
     if (is(key, "align")) {
         d->seen |= INTENT_ALIGN;
-        err = take_name(value, align_at, SINK_ALIGN_NONE + 1, &at);
+        err = take_name(value, align_at, SINK_ALIGN_NONE + 1, &at, &intent->unknown);
         intent->align = (enum sink_align)at;
         return err;
     }

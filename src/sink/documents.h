@@ -42,12 +42,12 @@ struct sink_intent {
     uint32_t segment_max;
     uint64_t queue_id;
     bool lost_only;
+    bool unknown;    /* parsed: names a format, compression, layout or align of a newer version */
     struct buf text; /* as above */
 };
 
 void sink_intent_put(struct buf *out, const struct sink_intent *intent);
-/* ERR_INVALID; ERR_UNSUPPORTED when it is an intent, but of a format that this version does not
- * write. */
+/* ERR_INVALID. */
 ERR_CHECK enum err sink_intent_parse(struct span value, struct sink_intent *out);
 void sink_intent_deinit(struct sink_intent *intent);
 bool sink_intent_raw(const struct sink_intent *intent); /* quoting was off: told by the writer */

@@ -56,7 +56,6 @@ struct slot {
     struct sink *sink;
     struct buf name;
     struct sink_task *task;
-    struct sink_actions actions; /* of the step being carried out */
     /* Under lock. */
     unsigned pending; /* enum slot_pending */
     bool appended;
@@ -66,7 +65,7 @@ struct slot {
     struct sink_wishes wishes;
     int64_t wake_us, ask_us; /* monotonic; INT64_MAX none */
     size_t timer_at;         /* place in the timer heap, from 1; 0 = not in it */
-    bool counted, owned, ever_owned, forced;
+    bool counted, owned, ever_owned, ended, forced;
     uint64_t buffered;
     struct built *built;
     struct buf checkpoint;
@@ -167,6 +166,7 @@ struct sink {
     size_t n_timers, cap_timers;
     struct map64 watchers; /* queue id -> slot that waits for appends */
     uint32_t counts, held;
+    size_t ended; /* slots whose task is over */
     uint64_t buffered;
     struct op *alive;
     unsigned jobs; /* at the executor */
@@ -218,7 +218,7 @@ void sink_op_done(struct op *op);       /* the answer is there: takes the lock. 
 void sink_built_unref(struct built *b); /* locked */
 
 /* sink_ops.c: not locked */
-void sink_carry_out(struct slot *slot);
+void sink_carry_out(struct slot *slot, const struct sink_actions *actions);
 void sink_op_event(struct op *op, struct sink_event *event); /* locked; pure */
 void sink_kv_submit(struct op *op, const struct kv_op *ops, size_t n);
 void sink_kv_read(struct op *op);

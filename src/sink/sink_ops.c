@@ -277,12 +277,12 @@ static void do_crash(struct sink *s, enum sink_crash_point point)
     pthread_mutex_unlock(&s->lock);
 }
 
-void sink_carry_out(struct slot *slot)
+void sink_carry_out(struct slot *slot, const struct sink_actions *actions)
 {
     struct sink *s = slot->sink;
 
-    for (size_t i = 0; i < slot->actions.n; i++) {
-        const struct sink_action *a = &slot->actions.items[i];
+    for (size_t i = 0; i < actions->n; i++) {
+        const struct sink_action *a = &actions->items[i];
         switch (a->type) {
         case SINK_DO_KV:
             do_kv(sink_op_new(s, slot, OP_KV, a->op), a);

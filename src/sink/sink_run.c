@@ -71,6 +71,8 @@ static void count_node(struct sink *s, struct slot *slot)
     if (slot->counted != slot->wishes.counts)
         s->counts += slot->wishes.counts ? 1u : UINT32_MAX;
     slot->counted = slot->wishes.counts;
+    s->ended += slot->wishes.ended && !slot->ended;
+    slot->ended |= slot->wishes.ended;
     if (slot->owned != row->owned_here)
         s->held += row->owned_here ? 1u : UINT32_MAX;
     slot->owned = row->owned_here;
@@ -131,14 +133,14 @@ static void note_taken(struct sink *s, struct slot *slot, const struct sink_note
 }
 
 /* What a step changed beyond the task. */
-static void after_step(struct sink *s, struct slot *slot)
+static void after_step(struct sink *s, struct slot *slot, const struct sink_actions *actions)
 {
     struct sink_wishes wishes;
     const struct sink_row *row = sink_task_row(slot->task);
 
-    for (size_t i = 0; i < slot->actions.n; i++) {
-        if (slot->actions.items[i].type == SINK_DO_NOTE)
-            note_taken(s, slot, &slot->actions.items[i].note);
+    for (size_t i = 0; i < actions->n; i++) {
+        if (actions->items[i].type == SINK_DO_NOTE)
+            note_taken(s, slot, &actions->items[i].note);
     }
     sink_task_wishes(slot->task, &wishes);
     watch_appends(s, slot, &wishes);
@@ -234,15 +236,16 @@ static void set_timers(struct sink *s, struct slot *slot, bool ask)
 /* One event of one slot. */
 static void run_slot(struct sink *s, struct slot *slot)
 {
+    struct sink_actions actions;
     struct sink_event event;
     struct op *op;
 
     slot->running = true;
     if (next_event(s, slot, &event, &op)) {
-        sink_task_step(slot->task, &event, &slot->actions);
-        after_step(s, slot);
+        sink_task_step(slot->task, &event, &actions);
+        after_step(s, slot, &actions);
         pthread_mutex_unlock(&s->lock);
-        sink_carry_out(slot);
+        sink_carry_out(slot, &actions);
         if (op != NULL)
             sink_op_free(op);
         pthread_mutex_lock(&s->lock);
@@ -306,6 +309,13 @@ static bool work(struct sink *s, int64_t *next_out)
     collect_due(s, now);
     if (reread(s, now))
         return true;
+    int64_t unit_due = s->unit.running ? INT64_MAX : sink_unit_due(s);
+    if (unit_due <= now) { /* first: a node with much to do must not look dead to the others */
+        s->unit.running = true;
+        sink_unit_run(s);
+        s->unit.running = false;
+        return true;
+    }
     struct slot *slot = s->run_first;
     if (slot != NULL) {
         s->run_first = slot->next_run;
@@ -313,13 +323,6 @@ static bool work(struct sink *s, int64_t *next_out)
             s->run_last = &s->run_first;
         slot->queued = false;
         run_slot(s, slot);
-        return true;
-    }
-    int64_t unit_due = s->unit.running ? INT64_MAX : sink_unit_due(s);
-    if (unit_due <= now) {
-        s->unit.running = true;
-        sink_unit_run(s);
-        s->unit.running = false;
         return true;
     }
     *next_out = unit_due;

@@ -145,11 +145,7 @@ void sink_slot_free(struct slot *slot)
 
 bool sink_tasks_ended(const struct sink *s)
 {
-    for (size_t i = 0; i < s->n_slots; i++) {
-        if (!s->slots[i]->wishes.ended)
-            return false;
-    }
-    return s->jobs == 0;
+    return s->ended == s->n_slots && s->jobs == 0;
 }
 
 /* --- ops --- */

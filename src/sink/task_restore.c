@@ -131,14 +131,17 @@ static bool use_intent(struct sink_task *t, const struct sink_intent *intent)
     } else if (intent->k == t->k + 1) {
         if (!intent_reachable(t, intent))
             return false;
-        if (intent->format != SINK_JSONL || intent->layout != SINK_MERGED) {
-            task_failed(t, "window %llu is open as %s, %s, which this version does not write",
-                        (unsigned long long)intent->k, sink_format_name(intent->format),
-                        sink_layout_name(intent->layout));
+        if (intent->unknown || intent->lost_only || intent->format != SINK_JSONL ||
+            intent->layout != SINK_MERGED) {
+            task_failed(
+                t,
+                "window %llu is open in a form that this version does not write; its intent "
+                "is " SPAN_FMT,
+                (unsigned long long)intent->k, SPAN_ARG(buf_span(&t->key_intent)));
             return false;
         }
         task_window_redo(t, intent);
-    } else if (intent->k == t->k && t->has_committed) {
+    } else if (intent->k == t->k && t->has_committed && !intent->unknown) {
         note_changes(t, intent);
     }
     return true; /* any other is of a window committed before */
@@ -152,13 +155,7 @@ static bool read_intent(struct sink_task *t, const struct kv_row *row)
     t->intent_version = row == NULL ? 0 : row->version;
     if (row == NULL)
         return true;
-    switch (sink_intent_parse(row->value, &intent)) {
-    case ERR_OK:
-        break;
-    case ERR_UNSUPPORTED:
-        task_failed(t, "the open intent names a format that this version does not write");
-        return false;
-    default:
+    if (sink_intent_parse(row->value, &intent) != ERR_OK) {
         task_note(t, SINK_NOTE_BAD_POINTER)->text = buf_span(&t->key_intent);
         return true; /* its version is expected by the next write */
     }
