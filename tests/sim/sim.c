@@ -76,7 +76,7 @@ static int64_t no_clock(void *ctx)
 }
 
 struct totals {
-    uint64_t passed, failed, records, windows, cuts, kills, drains;
+    uint64_t passed, failed, records, windows, cuts, kills, drains, full;
     int64_t virtual_us;
 };
 
@@ -89,6 +89,7 @@ static void count(struct totals *t, const struct world_result *r)
     t->cuts += r->crashes;
     t->kills += r->kills;
     t->drains += r->drains;
+    t->full += r->full;
     t->virtual_us += r->virtual_us;
 }
 
@@ -138,9 +139,10 @@ int main(int argc, char **argv)
             run_seed(&a, &t);
     }
     printf("sim: %llu records, %llu windows, %llu power cuts, %llu kills, %llu drains,"
-           " %.0f virtual s\n",
+           " %llu full disks, %.0f virtual s\n",
            (unsigned long long)t.records, (unsigned long long)t.windows, (unsigned long long)t.cuts,
-           (unsigned long long)t.kills, (unsigned long long)t.drains, (double)t.virtual_us / 1e6);
+           (unsigned long long)t.kills, (unsigned long long)t.drains, (unsigned long long)t.full,
+           (double)t.virtual_us / 1e6);
     printf("%llu passed, %llu failed\n", (unsigned long long)t.passed,
            (unsigned long long)t.failed);
     return t.failed == 0 ? 0 : 1;

@@ -14,6 +14,8 @@
 #include <stdio.h>
 
 #define QUIESCE_STEPS_MAX 400000u
+#define BALLAST_BYTES (256u << 10)
+#define DISK_BYTES (UINT64_C(1) << 40)
 
 const char *const world_queue_names[WORLD_QUEUES] = {"orders", "ünï cødé/1", "p:2 100%"};
 const char *const world_partition_names[WORLD_PARTITIONS] = {"cust-1",  "cust-2", "Default",
@@ -326,10 +328,21 @@ static void crash_point(void *ctx, enum sink_crash_point point)
     (void)point;
 }
 
-static bool open_node(struct world *w)
+/* Another process takes the rest of the disk, or gives it back. */
+static void set_full(struct world *w, bool full)
+{
+    if (full == w->full)
+        return;
+    uint64_t left = prng_chance(&w->prng, 50) ? 0 : prng_below(&w->prng, 400u << 10);
+    w->full = full;
+    w->result->full += full;
+    sim_disk_set_capacity(w->disk, full ? sim_disk_used(w->disk) + left : DISK_BYTES);
+    world_trace(w, full ? "disk full" : "disk has room");
+}
+
+static enum err try_open_node(struct world *w, struct error *error)
 {
     struct node_options o;
-    struct error error = {0};
     node_options_default(&o);
     o.disk = w->disk;
     o.open_db = open_db;
@@ -343,7 +356,19 @@ static bool open_node(struct world *w)
     o.log_handles_max = 2;
     o.disk_high_pct = 100.0;
     o.disk_low_pct = 100.0;
-    enum err err = node_open(&o, &w->node, &error);
+    o.ballast_bytes = BALLAST_BYTES;
+    return node_open(&o, &w->node, error);
+}
+
+/* A full disk may refuse the boot; then it must work as soon as there is room. */
+static bool open_node(struct world *w)
+{
+    struct error error = {0};
+    enum err err = try_open_node(w, &error);
+    if (err == ERR_NO_SPACE && w->full && !sim_disk_down(w->disk)) {
+        set_full(w, false);
+        err = try_open_node(w, &error);
+    }
     if (err != ERR_OK && !sim_disk_down(w->disk))
         world_fail(w, "the node does not open: %s", error.text);
     return err == ERR_OK;
@@ -410,10 +435,12 @@ void world_drop(struct world *w)
 bool world_stopped(struct world *w)
 {
     struct node_status status;
-    if (sim_disk_down(w->disk))
+    if (sim_disk_down(w->disk) || w->node == NULL)
         return true;
     node_status(w->node, &status);
-    if (status.stopped)
+    /* Without threads nobody can wait for room inside an entry. */
+    bool no_room = w->full && strstr(status.failure, err_text(ERR_NO_SPACE)) != NULL;
+    if (status.stopped && !no_room)
         world_fail(w, "the node stopped: %s", status.failure);
     return status.stopped;
 }
@@ -433,6 +460,9 @@ static void pass_time(struct world *w)
     if (by > 5 * US_PER_SEC)
         by = 5 * US_PER_SEC;
     sim_clock_advance(&w->clock, by);
+    node_pump_space(w->node);
+    if (!w->calm && prng_below(&w->prng, w->full ? 40 : 400) == 0)
+        set_full(w, !w->full);
     if (!w->calm && prng_below(&w->prng, 2000) == 0) { /* somebody sets the wall clock */
         w->clock.wall += (int64_t)prng_below(&w->prng, 20 * US_PER_SEC) - 10 * US_PER_SEC;
         world_trace(w, "wall clock set");
@@ -492,6 +522,10 @@ static void drain(struct world *w)
 
 static void end_life(struct world *w, unsigned how)
 {
+    if (how == 0 && world_stopped(w))
+        how = 2;
+    if (how == 0)
+        set_full(w, false); /* a drain needs room for what it commits */
     if (how == 0 && w->sink != NULL && !sim_disk_down(w->disk))
         drain(w);
     world_drop(w);
@@ -526,6 +560,7 @@ static void quiesce(struct world *w)
 {
     struct lake_verdict verdict = {0};
     w->calm = true;
+    set_full(w, false);
     if (!world_open(w))
         return;
     bool complete = !w->options->with_sink;

@@ -24,7 +24,7 @@ struct world;
 struct world_result {
     bool ok;
     char why[1200];
-    uint64_t steps, crashes, kills, drains, records, windows, deletions;
+    uint64_t steps, crashes, kills, drains, records, windows, deletions, full;
     int64_t virtual_us;
 };
 

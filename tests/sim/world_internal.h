@@ -24,6 +24,7 @@ struct world {
     struct sink *sink;
     struct sink_boot_settings settings;
     bool calm; /* faults off, no new pushes */
+    bool full; /* the disk has little or no room left */
     uint64_t life;
     unsigned outstanding;
 };
