@@ -190,6 +190,16 @@ def break_bucket(env, how):
     return mend
 
 
+def wait_put_failed(broker):
+    """Waits for the first failed attempt of the window's upload."""
+
+    def failed():
+        row = broker.sink_queue("orders")
+        return row["state"] == "upload" and (row["lastError"] or {"message": ""})["message"].startswith("put ")
+
+    wait_until(failed, 20, what="the upload fails")
+
+
 @mark(timeout=90)
 @cases("a file", "gone")
 def test_sigterm_while_the_bucket_refuses_cuts_the_drain_at_its_grace(env, case):
@@ -200,8 +210,7 @@ def test_sigterm_while_the_bucket_refuses_cuts_the_drain_at_its_grace(env, case)
     traffic.wait_complete(broker, ["orders"])
     mend = break_bucket(env, case)
     traffic.push_all(broker, ledger, [batches.next(20)])
-    wait_until(lambda: broker.sink_queue("orders")["state"] == "upload" and broker.sink_queue("orders")["lastError"], 20,
-               what="the upload fails")
+    wait_put_failed(broker)
     report = broker.sink()
     assert report["bucket"]["reachable"] is False and report["bucket"]["error"] and report["ok"] is False, report
     assert report["queues"][0]["lastError"]["message"].startswith("put queen/"), report["queues"][0]
@@ -272,8 +281,7 @@ def test_a_full_bucket_folder_holds_the_window_back_and_room_lets_it_go(env):
         traffic.push_all(broker, ledger, [batches.next(20)])
         traffic.wait_complete(broker, ["orders"])
         traffic.push_all(broker, ledger, [big(batches, 100000, 20)])
-        row = wait_until(lambda: (r := broker.sink_queue("orders"))["lastError"] and r, 20, what="the upload fails")
-        assert row["state"] == "upload", row
+        wait_put_failed(broker)
         took = stop(broker)
         assert took > GRACE_MS / 1000 * 0.5
         check_released(broker)

@@ -128,7 +128,7 @@ class Pusher(threading.Thread):
     """Pushes batches one after another until stop(); outlives the broker's deaths.
 
     next_batch()   gives the items of the next push, or None at the end
-    gives_up       the share of failed pushes that are not repeated: their outcome stays unknown
+    gives_up()     true: a failed push is not repeated, its outcome stays unknown
     pause          seconds between pushes
     """
 
@@ -145,6 +145,7 @@ class Pusher(threading.Thread):
         self.error = None
         self.acknowledged = 0
         self.repeated = 0
+        self.sent = False  # the push at hand may have reached the broker
         self.connection = None
 
     def run(self):
@@ -167,9 +168,10 @@ class Pusher(threading.Thread):
     def push(self, items, name):
         body = body_of(items).encode("utf-8", "surrogatepass")
         attempts = 0
+        self.sent = False
         while True:
             answer = self.attempt(body)
-            attempts += 1
+            attempts += self.sent
             if answer is not None:
                 statuses = {a["status"] for a in answer}
                 # One push is one command: its records are there together or not at all.
@@ -177,10 +179,12 @@ class Pusher(threading.Thread):
                 self.ledger.acknowledged(items, answer, name, **self.flags)
                 self.acknowledged += len(items)
                 return
-            if self.gives_up() or (self.stopping.is_set() and attempts > 200):
+            if self.sent and self.gives_up():
                 self.ledger.unknown(items, name, **self.flags)
                 return
-            self.repeated += 1
+            if not self.sent and self.stopping.is_set():
+                return  # nobody ever saw it
+            self.repeated += self.sent
             time.sleep(0.05)
 
     def attempt(self, body):
@@ -188,6 +192,8 @@ class Pusher(threading.Thread):
         try:
             if self.connection is None:
                 self.connection = http.client.HTTPConnection("127.0.0.1", self.broker.port, timeout=40)
+                self.connection.connect()
+            self.sent = True
             self.connection.request("POST", "/api/v1/push", body, {"content-type": "application/json"})
             response = self.connection.getresponse()
             data = response.read()
