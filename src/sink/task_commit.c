@@ -17,7 +17,6 @@ void task_window_today(struct sink_task *t, uint64_t k, int64_t t_start, int64_t
     t->current = (struct lake_window){.spec = t->spec, .k = k, .t_start = t_start, .t_end = t_end};
     t->current_writer = t->writer;
     t->intent_queue_id = t->queue_id;
-    t->built_here = false;
 }
 
 void task_window_begin(struct sink_task *t, int64_t t_start, int64_t t_end)
@@ -50,7 +49,6 @@ void task_window_redo(struct sink_task *t, const struct sink_intent *intent)
     };
     t->current_writer = keep(t, intent->writer);
     t->intent_queue_id = intent->queue_id;
-    t->built_here = false;
 }
 
 void task_intent_fill(const struct sink_task *t, struct sink_intent *out)
@@ -130,7 +128,6 @@ void task_built(struct sink_task *t)
         return;
     }
     t->built = t->event->built.out;
-    t->built_here = true;
     if (t->redo) {
         task_enter(t, PHASE_LOOK_AGAIN);
         return;
@@ -425,7 +422,6 @@ void task_checkpoint_built(struct sink_task *t)
 static void checkpoint_answer(struct sink_task *t)
 {
     if (t->event->bucket.outcome == BUCKET_OK) {
-        t->has_checkpoint = true;
         t->checkpoint_k = t->k;
         t->checkpoint_since = t->committed_t_end;
         t->row.has_checkpoint = true;

@@ -119,7 +119,6 @@ struct sink_task {
     int64_t t0;
     uint64_t intent_queue_id;
     int64_t checkpoint_since; /* stamps from here on are in no checkpoint yet */
-    bool has_checkpoint;      /* one was loaded or written */
     uint64_t checkpoint_k, checkpoint_rows;
     struct buf listed; /* newest usable checkpoint key found so far; last key of the page */
     struct buf list_after;
@@ -133,7 +132,6 @@ struct sink_task {
     struct lake_window current;
     struct buf current_text; /* strings of current.spec and the writer */
     struct span current_writer;
-    bool built_here;
     struct sink_built built;
     uint64_t commit_records, commit_bytes, commit_quoted;
     struct buf key, manifest, manifest_key;

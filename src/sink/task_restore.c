@@ -14,7 +14,6 @@ void task_restore_begin(struct sink_task *t)
     t->redo = t->has_t0 = false;
     t->suspect_rounds = 0;
     t->row.has_safe_time = false;
-    t->has_checkpoint = false;
     t->checkpoint_k = t->checkpoint_rows = 0;
     t->due_wanted = false;
     window_init(&t->window, WINDOW_NO_START);
@@ -292,7 +291,6 @@ void task_restore_checkpoint(struct sink_task *t)
     if (t->event->checkpoint.err != ERR_OK) {
         task_note(t, SINK_NOTE_CHECKPOINT_UNREADABLE)->text = buf_span(&t->listed);
     } else {
-        t->has_checkpoint = true;
         t->checkpoint_k = t->listed_k;
         t->checkpoint_rows = t->event->checkpoint.rows;
         t->checkpoint_since = t->event->checkpoint.t_end;
