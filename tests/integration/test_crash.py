@@ -174,9 +174,8 @@ def random_settings(env):
     }
 
 
-@mark(timeout=60 + 12 * KILLS)
-def test_kill_9_at_random_moments_loses_nothing(env):
-    """KILLS times: start, traffic of six pushers, kill -9 after 0 to 1.2 s. Some pushers repeat a push until it is
+def kill_again_and_again(env, kills):
+    """So many times: start, traffic of six pushers, kill -9 after 0 to 1.2 s. Some pushers repeat a push until it is
     acknowledged, some leave its outcome unknown."""
     queues = ["orders", "ünï cødé/1"]
     broker = env.broker(settings(env, QUEEN_S3_QUEUES="*", QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_CHECKPOINT_EVERY=2, **random_settings(env)))
@@ -190,7 +189,7 @@ def test_kill_9_at_random_moments_loses_nothing(env):
     ]
     for p in pushers:
         p.start()
-    for n in range(KILLS):
+    for n in range(kills):
         # Most lives are long enough for windows; some end at once, a few while they still recover.
         wait = n % 5 != 4
         if wait:
@@ -210,7 +209,42 @@ def test_kill_9_at_random_moments_loses_nothing(env):
     assert broker.sigterm() == 0
     judged = oracle.judge(env.bucket, ledger.save(), temporary=False, exact_frames=True)
     print(judged.summary(), "repeated:", sum(p.repeated for p in pushers))
-    assert len(judged.records) > 50 * KILLS and sum(p.repeated for p in pushers) > KILLS / 2
+    assert len(judged.records) > 50 * kills and sum(p.repeated for p in pushers) > kills / 2
+
+
+@mark(timeout=60 + 12 * KILLS)
+def test_kill_9_at_random_moments_loses_nothing(env):
+    kill_again_and_again(env, KILLS)
+
+
+@mark(timeout=60 + 12 * 200, slow=True)
+def test_kill_9_two_hundred_times_loses_nothing(env):
+    kill_again_and_again(env, 200)
+
+
+@mark(timeout=90)
+def test_a_process_that_stood_still_past_its_lease_goes_on_exactly_once(env):
+    """SIGSTOP for longer than the TTL, several times under traffic: its own row is dead when it comes back."""
+    broker = env.broker(settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_SAFE_GUARD_MS=0)).start()
+    ledger = Ledger(env.dir / "ledger")
+    batches = Batches(env.random, ["orders"], ["a", "b", "c"])
+    pushers = [Pusher(broker, ledger, batches.next, f"pusher{n}", pause=0.005) for n in range(3)]
+    for p in pushers:
+        p.start()
+    for _ in range(4):
+        time.sleep(env.random.choice([0.1, 0.3, 0.6]))
+        broker.freeze()
+        time.sleep(env.random.choice([0.3, 1.5, 2.5]))
+        broker.thaw()
+    time.sleep(0.5)
+    for p in pushers:
+        p.stop()
+    for p in pushers:
+        p.finish()
+    traffic.wait_complete(broker, ["orders"], timeout=40)
+    traffic.check_read_back(broker, ledger)
+    assert broker.sigterm() == 0
+    oracle.judge(env.bucket, ledger.save(), temporary=False, exact_frames=True)
 
 
 class Churner(threading.Thread):

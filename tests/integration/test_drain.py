@@ -4,7 +4,6 @@ Must hold at every SIGTERM: exit 0 within the grace and a second, leases and the
 lost: what was too young for the drain ships after the restart.
 """
 
-import contextlib
 import json
 import shutil
 import signal
@@ -14,7 +13,7 @@ import time
 
 import oracle
 import traffic
-from harness import Skip, cases, mark, wait_until
+from harness import cases, mark, wait_until
 from traffic import Batches, Item, Ledger, Pusher
 
 GRACE_MS = 4000
@@ -260,21 +259,9 @@ def test_sigterm_before_the_bucket_ever_answered(env):
     finish(env, broker, ledger)
 
 
-@contextlib.contextmanager
-def small_filesystem(path, size):
-    path.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "queen-test", path], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
 @mark(timeout=90)
 def test_a_full_bucket_folder_holds_the_window_back_and_room_lets_it_go(env):
-    with small_filesystem(env.dir / "s3", "1m"):
+    with traffic.small_filesystem(env.dir / "s3", "1m"):
         broker = env.broker(settings(env, QUEEN_S3_COMPRESSION="none")).start()
         ledger = Ledger(env.dir / "ledger")
         batches = Batches(env.random, ["orders"], ["a", "b"], hostile=False)

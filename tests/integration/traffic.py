@@ -4,14 +4,16 @@ Everything is a fixed function of the test's seeded random source but the interl
 text, so that a payload goes out exactly as the ledger has it.
 """
 
+import contextlib
 import http.client
 import json
+import subprocess
 import threading
 import time
 import typing
 
 import oracle
-from harness import wait_until
+from harness import Skip, wait_until
 
 ODD_NAMES = [
     "ünï cødé/1", "p:2 100%", 'quo"ted\\name', "🐝 emoji", "tab\tand\nbreak", "..", ".", "~tilde", "a=b&c", "%41", "日本語", "\u2028", "",
@@ -356,6 +358,21 @@ def check_duplicates(broker, ledger, at_a_time=500):
             for row, a in zip(part, answer.json):
                 assert a["status"] == "duplicate", (row, a)
                 assert (a["offset"], a["message_id"]) == (row["offset"], row["message_id"]), (row, a)
+
+
+# --- the machine ---
+
+
+@contextlib.contextmanager
+def small_filesystem(path, size):
+    path.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "queen-test", path], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
 
 
 # --- the lake ---
