@@ -18,6 +18,11 @@ const char *bucket_op_label(enum bucket_op op)
     return "?"; /* not reached: the switch is complete */
 }
 
+const char *bucket_attempt_label(const struct bucket_request *r)
+{
+    return r->attempt_label != NULL ? r->attempt_label : bucket_op_label(r->op);
+}
+
 void bucket_request_deinit(struct bucket_request *r)
 {
     if (r == NULL)

@@ -17,7 +17,6 @@
 
 enum bucket_op { BUCKET_HEAD, BUCKET_PUT, BUCKET_GET, BUCKET_LIST };
 
-/* Labels of queen_s3_s3_requests_total{op}; multipart ones come with the S3 client. */
 const char *bucket_op_label(enum bucket_op op); /* head put get list */
 
 enum bucket_outcome {
@@ -52,7 +51,13 @@ struct bucket_request {
     size_t get_max;           /* GET: larger bodies are BUCKET_TERMINAL */
     bucket_done_fn done;
     bucket_attempt_fn attempt; /* may be NULL */
+    /* PUT in parts: called once before each part but the first; may be NULL. Any thread. */
+    void (*between_parts)(struct bucket_request *r);
     void *ctx;
+    /* In `attempt`: the label of queen_s3_s3_requests_total{op} of this attempt: that of op, or
+     * multipart_create multipart_part multipart_complete multipart_abort. A constant; NULL from
+     * buckets that leave it: bucket_attempt_label(). */
+    const char *attempt_label;
     /* Filled before done: */
     enum bucket_outcome outcome;
     unsigned code;
@@ -68,6 +73,7 @@ struct bucket_request {
 };
 
 void bucket_request_deinit(struct bucket_request *r);
+const char *bucket_attempt_label(const struct bucket_request *r);
 
 struct bucket;
 struct bucket_ops {

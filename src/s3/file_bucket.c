@@ -11,11 +11,8 @@
 
 #include "base/mem.h"
 #include "io/pool.h"
+#include "s3/attempts.h"
 #include "s3/file_store.h"
-
-#define ATTEMPTS_MAX 6                 /* objects.md 10 Retries */
-#define STEP_FIRST_US INT64_C(1000000) /* doubles with every attempt */
-#define STEP_MAX_US INT64_C(60000000)
 
 struct file_bucket {
     struct bucket bucket; /* first: what the interface hands out */
@@ -28,18 +25,17 @@ struct file_bucket {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct {
-        struct operation *waiting;
+        struct wait *waiting; /* of struct operation */
         size_t outstanding;
         bool closing;
     } shared;
 };
 
 struct operation {
+    struct wait wait; /* first */
     struct file_bucket *b;
     struct bucket_request *r;
     unsigned attempts; /* made */
-    int64_t due_us;    /* while waiting, on the monotonic clock */
-    struct operation *next;
 };
 
 static void lock(struct file_bucket *b)
@@ -71,23 +67,13 @@ static void finish_cancelled(struct operation *op)
     finish(op);
 }
 
-/* Full jitter: uniform in [step/10, step]. */
-static int64_t wait_us(struct file_bucket *b, unsigned attempts)
-{
-    int64_t step = STEP_FIRST_US << (attempts - 1);
-    if (step > STEP_MAX_US)
-        step = STEP_MAX_US;
-    int64_t least = step / 10;
-    return least + (int64_t)(entropy_u64(b->entropy) % (uint64_t)(step - least + 1));
-}
-
 static void wait_for_next(struct operation *op)
 {
     struct file_bucket *b = op->b;
-    op->due_us = clock_mono_us(b->clock) + wait_us(b, op->attempts);
+    int64_t due =
+        clock_mono_us(b->clock) + attempts_wait_us(b->entropy, ATTEMPTS_STEP_US, op->attempts, -1);
     lock(b);
-    op->next = b->shared.waiting;
-    b->shared.waiting = op;
+    wait_add(&b->shared.waiting, &op->wait, due);
     ASSERT(pthread_cond_signal(&b->changed) == 0);
     unlock(b);
 }
@@ -111,39 +97,16 @@ static void run_attempt(void *ctx)
         finish(op);
 }
 
-/* Takes the operations whose wait is over (all when cancelled) off the list; *nearest_out: when the
- * next one is due. Locked. */
-static struct operation *take_due(struct file_bucket *b, int64_t *nearest_out)
+/* Hands what waited back to the executor. */
+static void release(struct wait *due)
 {
-    int64_t now = clock_mono_us(b->clock);
-    bool all = atomic_load(&b->cancel);
-    struct operation *due = NULL;
-    struct operation **link = &b->shared.waiting;
-    *nearest_out = INT64_MAX;
-    while (*link != NULL) {
-        struct operation *op = *link;
-        if (all || op->due_us <= now) {
-            *link = op->next;
-            op->next = due;
-            due = op;
-            continue;
-        }
-        if (op->due_us < *nearest_out)
-            *nearest_out = op->due_us;
-        link = &op->next;
-    }
-    return due;
-}
-
-static void release(struct operation *op)
-{
-    while (op != NULL) {
-        struct operation *next = op->next;
+    while (due != NULL) {
+        struct operation *op = (struct operation *)due;
+        due = due->next;
         if (atomic_load(&op->b->cancel))
             finish_cancelled(op);
         else
             executor_submit(op->b->executor, run_attempt, op);
-        op = next;
     }
 }
 
@@ -153,7 +116,8 @@ static void waiter_main(void *ctx)
     lock(b);
     while (!b->shared.closing) {
         int64_t nearest;
-        struct operation *due = take_due(b, &nearest);
+        struct wait *due = wait_take_due(&b->shared.waiting, clock_mono_us(b->clock),
+                                         atomic_load(&b->cancel), &nearest);
         if (due != NULL) {
             unlock(b);
             release(due);
@@ -174,12 +138,7 @@ static void submit(struct bucket *bucket, struct bucket_request *r)
     op->b = b;
     op->r = r;
     r->internal = op;
-    r->outcome = BUCKET_RETRIABLE;
-    r->code = 0;
-    r->retry_after_us = -1;
-    r->error[0] = '\0';
-    r->n_keys = 0;
-    r->truncated = false;
+    attempts_begin(r);
     lock(b);
     b->shared.outstanding++;
     unlock(b);
