@@ -195,13 +195,18 @@ static void set_body(struct s3_op *op)
     }
 }
 
+static bool needs_hash(const struct s3_op *op)
+{
+    return op->sha256[0] == '\0' && (op->body.size > 0 || op->call == S3_PUT);
+}
+
 static void call_begin(struct s3_op *op, enum s3_call call)
 {
     op->call = call;
     op->attempts = 0;
     op->sha256[0] = '\0';
     set_body(op);
-    op->state = op->body.size > 0 || call == S3_PUT ? OP_HASHING : OP_READY;
+    op->state = needs_hash(op) ? OP_HASHING : OP_READY;
 }
 
 static void wait_for_next(struct s3_client *c, struct s3_op *op, unsigned made,
@@ -491,18 +496,15 @@ static bool take_submitted(struct s3_client *c)
     return !closing;
 }
 
-/* Waits that are over; returns when the next one is. */
-static int64_t end_waits(struct s3_client *c)
+static void end_waits(struct s3_client *c)
 {
     int64_t nearest;
     struct wait *due = wait_take_due(&c->waiting, clock_mono_us(c->clock), false, &nearest);
     while (due != NULL) {
         struct s3_op *op = (struct s3_op *)due;
         due = due->next;
-        op->state = op->sha256[0] == '\0' && (op->body.size > 0 || op->call == S3_PUT) ? OP_HASHING
-                                                                                       : OP_READY;
+        op->state = needs_hash(op) ? OP_HASHING : OP_READY;
     }
-    return nearest;
 }
 
 /* Moves every operation on that does not wait for the network or the clock. */
@@ -528,12 +530,15 @@ static bool is_work_left(const struct s3_client *c)
     return false;
 }
 
-static int poll_ms(struct s3_client *c, int64_t nearest)
+static int poll_ms(struct s3_client *c)
 {
     if (is_work_left(c))
         return 0;
-    if (nearest == INT64_MAX)
+    if (c->waiting == NULL)
         return POLL_MAX_MS;
+    int64_t nearest = INT64_MAX;
+    for (const struct wait *w = c->waiting; w != NULL; w = w->next)
+        nearest = w->due_us < nearest ? w->due_us : nearest;
     int64_t ms = (nearest - clock_mono_us(c->clock) + 999) / 1000;
     return ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : (int)ms;
 }
@@ -545,11 +550,11 @@ static void client_main(void *ctx)
         int running;
         if (atomic_load(&c->cancel) && !c->cancelled)
             cancel_all(c);
-        int64_t nearest = end_waits(c);
+        end_waits(c);
         work(c);
         ASSERT(curl_multi_perform(c->multi, &running) == CURLM_OK);
         take_messages(c);
-        ASSERT(curl_multi_poll(c->multi, NULL, 0, poll_ms(c, nearest), NULL) == CURLM_OK);
+        ASSERT(curl_multi_poll(c->multi, NULL, 0, poll_ms(c), NULL) == CURLM_OK);
     }
 }
 

@@ -89,6 +89,19 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx)
     return t->dropped > DROPPED_MAX ? 0 : len;
 }
 
+/* libcurl throws bytes behind an answer away, which may be half of what is coming, and uses the
+ * connection again. Only its messages tell. */
+static int on_message(CURL *easy, curl_infotype type, char *text, size_t len, void *ctx)
+{
+    static const char *const messages[] = {"Excess found", "Leftovers after chunking"};
+    (void)ctx;
+    for (size_t i = 0; type == CURLINFO_TEXT && i < sizeof(messages) / sizeof(messages[0]); i++) {
+        if (span_starts_with(span_make(text, len), span_str(messages[i])))
+            (void)curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* known option */
+    }
+    return 0;
+}
+
 /* Nothing may stand in a connection that is to be used again. */
 static bool is_clean(int fd)
 {
@@ -199,6 +212,8 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     set_headers(t);
     set_connection(t, setup);
     SET(t->easy, CURLOPT_ERRORBUFFER, t->text);
+    SET(t->easy, CURLOPT_VERBOSE, 1L);
+    SET(t->easy, CURLOPT_DEBUGFUNCTION, on_message);
     SET(t->easy, CURLOPT_HEADERFUNCTION, on_header);
     SET(t->easy, CURLOPT_HEADERDATA, t);
     SET(t->easy, CURLOPT_WRITEFUNCTION, on_body);

@@ -191,8 +191,8 @@ void sigv4_put_authorization(struct buf *b, const struct sigv4_key *key,
     buf_put_span(b, key->access);
     buf_putc(b, '/');
     put_scope(b, key, day);
-    buf_puts(b, ",SignedHeaders=");
+    buf_puts(b, ", SignedHeaders=");
     put_signed_names(b, r);
-    buf_printf(b, ",Signature=%s", signature_out);
+    buf_printf(b, ", Signature=%s", signature_out);
     buf_deinit(&text);
 }
