@@ -5,11 +5,12 @@
 
 #include "s3/s3_request.h"
 
-#define S3_ANSWER_KEPT (64u << 10)     /* bytes of a body that is no object and no list */
-#define S3_ANSWER_LIST_MAX (16u << 20) /* 1000 keys of 1,024 bytes, escaped sixfold, with company  \
-                                        */
-#define S3_ANSWER_VALUE_MAX 2048u      /* ETag, UploadId */
-#define S3_ANSWER_TEXT_CHARS 200u      /* of the body in `status <code>: ..` */
+#define S3_ANSWER_KEPT (64u << 10) /* bytes of a body that is no object and no list */
+#define S3_ANSWER_LIST_MAX                                                                         \
+    (16u << 20)                   /* 1000 keys of 1,024 bytes, escaped sixfold, with company       \
+                                   */
+#define S3_ANSWER_VALUE_MAX 2048u /* ETag, UploadId */
+#define S3_ANSWER_TEXT_CHARS 200u /* of the body in `status <code>: ..` */
 #define S3_ANSWER_REGION_MAX 64u
 
 struct s3_answer {

@@ -67,6 +67,7 @@ struct s3_client {
     /* thread */
     struct s3_op *ops; /* all */
     struct wait *waiting;
+    struct s3_sockets sockets;
     unsigned transfers;
     bool cancelled;
     uint8_t *scratch; /* HASH_PIECE */
@@ -313,6 +314,7 @@ static int close_socket(void *ctx, curl_socket_t fd)
         if (op->state == OP_TRANSFER && op->transfer.fd == fd && op->transfer.answer.code == 0)
             s3_transfer_drain(&op->transfer);
     }
+    s3_sockets_remove(&c->sockets, fd);
     return close(fd);
 }
 
@@ -348,6 +350,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
         .timeout_ms = last ? c->limits.abort_ms : c->limits.request_timeout_ms,
         .stall_s = thinks ? 0 : c->limits.stall_s,
         .keep_max = op->call == S3_GET ? op->r->get_max : S3_ANSWER_LIST_MAX,
+        .sockets = &c->sockets,
         .close_socket = close_socket,
         .close_ctx = c,
     };
@@ -586,6 +589,7 @@ static void client_free(struct s3_client *c)
     if (c->multi != NULL)
         (void)curl_multi_cleanup(c->multi); /* nothing is on it */
     (void)pthread_mutex_destroy(&c->lock);  /* unlocked */
+    mem_free(c->sockets.fds);
     mem_free(c->scratch);
     mem_free(c->ca_file);
     buf_deinit(&c->strings);

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,6 +37,61 @@ long s3_body_read(const struct s3_body *body, uint64_t at, void *out, size_t len
         n = pread(body->fd, out, len, (off_t)(body->from + at));
     } while (n < 0 && errno == EINTR);
     return n > 0 ? (long)n : n < 0 ? -errno : -EIO; /* it is shorter than it was */
+}
+
+/* ---- Sockets ---- */
+
+static void sockets_add(struct s3_sockets *s, int fd)
+{
+    if (s->n == s->cap) {
+        s->cap = s->cap == 0 ? 64 : 2 * s->cap;
+        s->fds = mem_grow(s->fds, s->cap * sizeof(*s->fds));
+    }
+    s->fds[s->n++] = fd;
+}
+
+void s3_sockets_remove(struct s3_sockets *s, int fd)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->fds[i] == fd) {
+            s->fds[i] = s->fds[--s->n];
+            return;
+        }
+    }
+}
+
+static int local_port_of(int fd)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t len = sizeof(address);
+    if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
+        return -1;
+    if (address.ss_family == AF_INET)
+        return ntohs(((struct sockaddr_in *)&address)->sin_port);
+    if (address.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return -1;
+}
+
+/* The socket bound to that port; -1 when there is none, or more than one (to different servers). */
+static int socket_at(const struct s3_sockets *s, int local_port)
+{
+    int found = -1;
+    for (size_t i = 0; i < s->n; i++) {
+        if (local_port_of(s->fds[i]) != local_port)
+            continue;
+        if (found >= 0)
+            return -1;
+        found = s->fds[i];
+    }
+    return found;
+}
+
+static int on_socket(void *ctx, curl_socket_t fd, curlsocktype purpose)
+{
+    (void)purpose;
+    sockets_add(ctx, fd);
+    return CURL_SOCKOPT_OK;
 }
 
 /* ---- Callbacks ---- */
@@ -113,17 +169,14 @@ static bool is_clean(int fd)
 static int on_connected(void *ctx, char *remote_ip, char *local_ip, int remote_port, int local_port)
 {
     struct s3_transfer *t = ctx;
-    curl_socket_t fd = CURL_SOCKET_BAD;
     long connects = 0;
     (void)remote_ip;
     (void)local_ip;
     (void)remote_port;
-    (void)local_port;
-    (void)curl_easy_getinfo(t->easy, CURLINFO_ACTIVESOCKET, &fd);
     (void)curl_easy_getinfo(t->easy, CURLINFO_NUM_CONNECTS, &connects);
-    t->fd = fd;
+    t->fd = socket_at(t->sockets, local_port);
     t->reused = connects == 0;
-    t->stale = t->reused && fd != CURL_SOCKET_BAD && !is_clean(fd);
+    t->stale = t->reused && (t->fd < 0 || !is_clean(t->fd));
     return t->stale ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 
@@ -186,6 +239,8 @@ static void set_connection(struct s3_transfer *t, const struct s3_transfer_setup
         SET(t->easy, CURLOPT_CAINFO, setup->ca_file);
     SET(t->easy, CURLOPT_PREREQFUNCTION, on_connected);
     SET(t->easy, CURLOPT_PREREQDATA, t);
+    SET(t->easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
+    SET(t->easy, CURLOPT_SOCKOPTDATA, setup->sockets);
     SET(t->easy, CURLOPT_CLOSESOCKETFUNCTION, setup->close_socket);
     SET(t->easy, CURLOPT_CLOSESOCKETDATA, setup->close_ctx);
 }
@@ -198,6 +253,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     ASSERT(t->easy != NULL);
     t->call = call;
     t->body = body;
+    t->sockets = setup->sockets;
     t->at = 0;
     t->keep_max = setup->keep_max;
     t->dropped = 0;

@@ -18,11 +18,20 @@ struct s3_body {
  * them. */
 long s3_body_read(const struct s3_body *body, uint64_t at, void *out, size_t len);
 
+/* The open sockets of all transfers: libcurl does not tell which one a request goes over. */
+struct s3_sockets {
+    int *fds; /* mem_free() */
+    size_t n, cap;
+};
+
+void s3_sockets_remove(struct s3_sockets *s, int fd);
+
 struct s3_transfer_setup {
     bool https;
     const char *ca_file; /* NULL: the system's store */
     unsigned connect_timeout_ms, timeout_ms, stall_s;
-    size_t keep_max; /* GET, LIST: the largest body */
+    size_t keep_max;            /* GET, LIST: the largest body */
+    struct s3_sockets *sockets; /* outlives the connections */
     curl_closesocket_callback close_socket;
     void *close_ctx;
 };
@@ -34,6 +43,7 @@ struct s3_transfer {
     struct s3_answer answer;
     enum s3_call call;
     const struct s3_body *body;
+    struct s3_sockets *sockets;
     uint64_t at; /* of the body: what libcurl has taken */
     size_t keep_max, dropped;
     int fd;          /* the connection's socket; -1 before there is one */

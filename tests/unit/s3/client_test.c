@@ -304,7 +304,7 @@ TEST(stray_bytes_end_a_connection)
         check_put(&f, BUCKET_OK, "put 200");
         CHECK_EQ(server_connections(f.server), 2);
         check_put(&f, BUCKET_OK, "put 200");
-        (void)usleep(100000);
+        server_wait_late(f.server, 1);
         check_put(&f, BUCKET_OK, "put 200");
         CHECK_EQ(server_connections(f.server), 3);
         CHECK_EQ(server_requests(f.server), 4);
@@ -313,10 +313,10 @@ TEST(stray_bytes_end_a_connection)
 }
 
 /* Goal: an answer that is cut anywhere is no answer. Method: every cut of four answers, each on a
- * fresh connection, then the whole one. */
-static void check_cuts(enum bucket_op op, const char *answer, const char *label)
+ * fresh connection, then the whole one. spare: bytes at the end that say nothing new. */
+static void check_cuts(enum bucket_op op, const char *answer, size_t spare, const char *label)
 {
-    size_t len = strlen(answer);
+    size_t len = strlen(answer) - spare;
     struct step *steps = MEM_ARRAY(struct step, 2 * len);
     struct fixture f;
     for (size_t cut = 0; cut < len; cut++) {
@@ -348,17 +348,17 @@ TEST(a_cut_answer_is_no_answer)
     check_cuts(BUCKET_PUT,
                "HTTP/1.1 200 OK\r\nConnection: close\r\nETag: \"" HELLO_MD5
                "\"\r\nContent-Length: 2\r\n\r\nok",
-               "put");
+               0, "put");
     check_cuts(BUCKET_GET, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
-               "get");
+               0, "get");
     check_cuts(BUCKET_GET,
                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
                "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
-               "get");
+               1, "get");
     check_cuts(BUCKET_PUT,
                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
-               "put");
+               0, "put");
 }
 
 /* Goal: a refusal that comes before the body was read is the answer, not the broken pipe. */
@@ -772,22 +772,22 @@ static void check_upload(const struct step *steps, size_t n, enum bucket_outcome
 TEST(each_step_of_an_upload_fails)
 {
     fill_big();
-    UPLOAD(BUCKET_TERMINAL, "multipart_create 403", "status 403:", STEP(STATUS("403")));
+    UPLOAD(BUCKET_TERMINAL, "multipart_create 403", "status 403: ", STEP(STATUS("403")));
     UPLOAD(BUCKET_OK, "multipart_create 500, " HAPPY, "", STEP(STATUS("500")), STEP(CREATED),
            happy[1], happy[2], happy[3], happy[4]);
     UPLOAD(BUCKET_OK, "multipart_create 200, " HAPPY, "",
            STEP("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<a/>"), STEP(CREATED), happy[1],
            happy[2], happy[3], happy[4]);
     UPLOAD(BUCKET_TERMINAL, "multipart_create 200, multipart_part 403, multipart_abort 204",
-           "status 403:", STEP(CREATED), STEP(STATUS("403")),
+           "status 403: ", STEP(CREATED), STEP(STATUS("403")),
            STEP("HTTP/1.1 204 No Content\r\n\r\n"));
     UPLOAD(BUCKET_TERMINAL,
            "multipart_create 200, multipart_part 200, multipart_part 403, multipart_abort 500",
-           "status 403:", STEP(CREATED), happy[1], STEP(STATUS("403")), STEP(STATUS("500")));
+           "status 403: ", STEP(CREATED), happy[1], STEP(STATUS("403")), STEP(STATUS("500")));
     UPLOAD(BUCKET_RETRIABLE,
            "multipart_create 200, multipart_part 500, multipart_part 500, multipart_part 500, "
            "multipart_part 500, multipart_part 0, multipart_part 503, multipart_abort 404",
-           "status 503:", STEP(CREATED), STEP(STATUS("500")), STEP(STATUS("500")),
+           "status 503: ", STEP(CREATED), STEP(STATUS("500")), STEP(STATUS("500")),
            STEP(STATUS("500")), STEP(STATUS("500")), {.close = true}, STEP(STATUS("503")),
            STEP(STATUS("404")));
     UPLOAD(BUCKET_OK,
@@ -940,8 +940,15 @@ TEST(cancel_aborts_an_upload)
 static int only(const char *name)
 {
     for (size_t i = 0; i < test_count; i++)
-        if (strcmp(test_list[i].name, name) == 0) { struct CMUnitTest t[1] = {test_list[i]}; return cmocka_run_group_tests_name("x", t, NULL, NULL); }
+        if (strcmp(test_list[i].name, name) == 0) {
+            struct CMUnitTest t[1] = {test_list[i]};
+            return cmocka_run_group_tests_name("x", t, NULL, NULL);
+        }
     return 1;
 }
-int main(int argc, char **argv) { if (argc > 1) return only(argv[1]); return _cmocka_run_group_tests(__FILE__, test_list, test_count, NULL, NULL); }
-
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return only(argv[1]);
+    return _cmocka_run_group_tests(__FILE__, test_list, test_count, NULL, NULL);
+}

@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -34,6 +35,7 @@ struct server {
     struct {
         struct seen seen[SEEN_MAX];
         size_t n_seen;
+        unsigned n_late;
         struct connection *connections[CONNECTIONS_MAX];
         unsigned n_connections;
     } shared;
@@ -153,6 +155,10 @@ static bool serve_one(struct connection *c)
     if (step.late != NULL) {
         (void)wait_for(c->s, -1, (int)step.late_ms);
         (void)send_all(c, step.late, strlen(step.late));
+        ASSERT(pthread_mutex_lock(&c->s->lock) == 0);
+        c->s->shared.n_late++;
+        ASSERT(pthread_cond_broadcast(&c->s->changed) == 0);
+        ASSERT(pthread_mutex_unlock(&c->s->lock) == 0);
     }
     return !step.close;
 }
@@ -172,6 +178,8 @@ static void acceptor_main(void *ctx)
         int fd = accept(s->listener, NULL, NULL);
         if (fd < 0)
             continue;
+        int on = 1; /* what is sent late leaves at once */
+        ASSERT(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
         struct connection *c = mem_new(sizeof(*c));
         c->s = s;
         c->fd = fd;
@@ -235,6 +243,14 @@ void server_wait(struct server *s, size_t n)
 {
     ASSERT(pthread_mutex_lock(&s->lock) == 0);
     while (s->shared.n_seen < n)
+        (void)cond_wait_us(&s->changed, &s->lock, -1);
+    ASSERT(pthread_mutex_unlock(&s->lock) == 0);
+}
+
+void server_wait_late(struct server *s, unsigned n)
+{
+    ASSERT(pthread_mutex_lock(&s->lock) == 0);
+    while (s->shared.n_late < n)
         (void)cond_wait_us(&s->changed, &s->lock, -1);
     ASSERT(pthread_mutex_unlock(&s->lock) == 0);
 }

@@ -32,8 +32,9 @@ unsigned server_port(const struct server *s);
 size_t server_requests(struct server *s);
 const struct seen *server_seen(struct server *s, size_t i);
 unsigned server_connections(struct server *s);
-/* Waits until n heads have arrived. */
+/* Waits until n heads have arrived, or n late texts were sent. */
 void server_wait(struct server *s, size_t n);
+void server_wait_late(struct server *s, unsigned n);
 void server_stop(struct server *s);
 
 #endif
