@@ -289,8 +289,6 @@ void s3_transfer_drain(struct s3_transfer *t)
 /* Did a connection that was used before end without a byte of an answer to this request? */
 static bool is_stale(const struct s3_transfer *t, CURLcode result)
 {
-    if (t->stale)
-        return true;
     if (!t->reused || t->fresh || t->answer.code != 0)
         return false;
     return result == CURLE_SEND_ERROR || result == CURLE_RECV_ERROR ||
@@ -302,6 +300,8 @@ static bool is_stale(const struct s3_transfer *t, CURLcode result)
 static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
 {
     struct s3_answer *a = &t->answer;
+    if (t->stale)
+        return S3_ENDED_STALE;
     if (a->head_done && (a->code >= 300 || result == CURLE_OK || t->too_large))
         return S3_ENDED_ANSWERED;
     if (result == CURLE_OK) {
