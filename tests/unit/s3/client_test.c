@@ -937,18 +937,4 @@ TEST(cancel_aborts_an_upload)
     stop(&f);
 }
 
-static int only(const char *name)
-{
-    for (size_t i = 0; i < test_count; i++)
-        if (strcmp(test_list[i].name, name) == 0) {
-            struct CMUnitTest t[1] = {test_list[i]};
-            return cmocka_run_group_tests_name("x", t, NULL, NULL);
-        }
-    return 1;
-}
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        return only(argv[1]);
-    return _cmocka_run_group_tests(__FILE__, test_list, test_count, NULL, NULL);
-}
+TEST_MAIN()
