@@ -37,7 +37,8 @@
 #include <unistd.h>
 
 #define CONNECTION_MEMORY                                                                          \
-    (16u * 1024) /* of the library, per connection: larger headers are 431                         \
+    (16u *                                                                                         \
+     1024) /* of the library, per connection: larger headers are 431                         \
                   */
 #define BACKLOG 4096
 #define IDLE_TIMEOUT_S 75

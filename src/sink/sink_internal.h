@@ -23,7 +23,8 @@
 #define SINK_RUNS_PER_JOB 262144u    /* of one scan job: others want the executor too */
 #define SINK_BUILD_INDEX (64u << 20) /* bytes of run positions held by a build */
 #define SINK_HELD_BYTES                                                                            \
-    (64u << 20) /* compressed bytes held in memory, beyond that in the spool                       \
+    (64u                                                                                           \
+     << 20) /* compressed bytes held in memory, beyond that in the spool                       \
                  */
 #define SINK_MANIFEST_MAX (64u << 20)
 #define SINK_CHECKPOINT_MAX (256u << 20)

@@ -403,6 +403,38 @@ TEST(a_wiped_state_database_is_noticed)
     bench_deinit(&b);
 }
 
+static void wipe(struct bench *b, const char *folder)
+{
+    struct disk_list list = {0};
+    char path[256];
+    CHECK_EQ(disk_list(b->disk, folder, &list, &b->error), ERR_OK);
+    for (size_t i = 0; i < list.count; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, list.entries[i].name);
+        if (list.entries[i].is_dir)
+            wipe(b, path);
+        else
+            CHECK_EQ(disk_unlink(b->disk, path, &b->error), ERR_OK);
+    }
+    disk_list_deinit(&list);
+    CHECK_EQ(disk_rmdir(b->disk, folder, &b->error), ERR_OK);
+}
+
+TEST(a_wiped_data_directory_is_noticed_by_its_node_file)
+{
+    struct bench b;
+    bench_init(&b, 14);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    node_close(b.node);
+    wipe(&b, "wal");
+    wipe(&b, "qlog");
+    sim_db_state_free(b.rows);
+    b.rows = sim_db_state_new();
+    CHECK_EQ(bench_open(&b), ERR_CORRUPT);
+    CHECK(strstr(b.error.text, "wiped") != NULL);
+    bench_deinit(&b);
+}
+
 TEST(a_deleted_queue_loses_its_folder_only_after_a_checkpoint_and_its_last_reader)
 {
     struct bench b;
