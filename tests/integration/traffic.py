@@ -376,7 +376,9 @@ def read_back(broker, names, at_a_time=200):
     while positions:
         asked = list(positions)[:at_a_time]
         entries = [{"queue": q, "partition": p, "offset": positions[(q, p)], "maxBytes": 4194304} for q, p in asked]
-        for name, (fields, records) in zip(asked, fetch_texts(broker, entries)):
+        answers = fetch_texts(broker, entries)
+        weight = sum(len(r[3]) for _, records in answers for r in records)
+        for name, (fields, records) in zip(asked, answers):
             assert "error" not in fields, (name, fields)
             found[name] += records
             positions[name] = records[-1][0] + 1 if records else positions[name]
@@ -384,7 +386,8 @@ def read_back(broker, names, at_a_time=200):
                 assert positions[name] == fields["highWatermark"], (name, fields, positions[name])
                 del positions[name]
             else:
-                assert records, (name, fields, "nothing below the high watermark")
+                # Only the ceiling of a whole answer leaves an entry out.
+                assert records or weight > 32 * 1048576, (name, fields, "nothing below the high watermark")
     return found
 
 
