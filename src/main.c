@@ -31,7 +31,8 @@
 #define DB_FILES_MAX 256u
 #define BALLAST_BYTES (128u * 1024 * 1024) /* given up when the disk is full */
 #define READER_THREADS 4u
-#define OVERTIME_US 800000 /* after the grace; the promise is one second */
+#define TRANSFER_THREADS 2u /* of a bucket in a folder: they wait for the disk */
+#define OVERTIME_US 800000  /* after the grace; the promise is one second */
 #define DRAIN_POLL_US 5000
 
 #ifdef QUEEN_JEMALLOC
@@ -53,8 +54,8 @@ struct broker {
     char *db_path;
     struct disk *disk;
     struct node *node;
-    struct pool *pool;
-    struct executor executor; /* over pool */
+    struct pool *builds, *transfers; /* of the sink: so that a long build holds up no upload */
+    struct pool_executor build_executor, transfer_executor;
     struct sink *sink;
     struct api *api;
     struct http_server *http;
@@ -158,12 +159,6 @@ static enum err start_node(struct broker *b, struct error *error)
     return err;
 }
 
-static void submit_to_pool(struct executor *e, void (*fn)(void *ctx), void *ctx)
-{
-    struct broker *b = (struct broker *)((char *)e - offsetof(struct broker, executor));
-    pool_submit(b->pool, fn, ctx);
-}
-
 static enum err open_bucket(struct broker *b, struct bucket **out, struct error *error)
 {
     const struct sink_boot_settings *s = &b->sink_settings;
@@ -171,7 +166,7 @@ static enum err open_bucket(struct broker *b, struct bucket **out, struct error 
         .path = span_str(s->sink.endpoint + strlen("file://")),
         .bucket = span_str(s->sink.bucket),
         .instance = span_str(s->node.instance),
-        .executor = &b->executor,
+        .executor = &b->transfer_executor.base,
         .clock = clock_real(),
         .entropy = entropy_real(),
     };
@@ -192,15 +187,17 @@ static enum err start_sink(struct broker *b, struct error *error)
     struct bucket *bucket = NULL;
     if (!b->sink_settings.node.embedded)
         return ERR_OK;
-    b->pool = pool_new("queen-s3", (unsigned)b->sink_settings.node.threads);
-    b->executor.submit = submit_to_pool;
+    b->builds = pool_new("queen-s3", (unsigned)b->sink_settings.node.threads);
+    b->transfers = pool_new("queen-s3", TRANSFER_THREADS);
+    pool_executor_init(&b->build_executor, b->builds);
+    pool_executor_init(&b->transfer_executor, b->transfers);
     if (b->sink_settings.has_sink)
         TRY(open_bucket(b, &bucket, error));
     const struct sink_options options = {
         .node = b->node,
         .clock = clock_real(),
         .entropy = entropy_real(),
-        .executor = &b->executor,
+        .executor = &b->build_executor.base,
         .bucket = bucket,
         .settings = &b->sink_settings,
         .spool_dir = b->config.dir,
@@ -301,7 +298,8 @@ static void stop(struct broker *b)
     node_end(b->node);
     sink_free(b->sink);
     api_free(b->api);
-    pool_free(b->pool);
+    pool_free(b->builds);
+    pool_free(b->transfers);
     node_close(b->node);
     disk_real_close(b->disk);
 }

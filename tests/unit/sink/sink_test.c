@@ -731,16 +731,6 @@ TEST(a_sink_without_settings_has_an_empty_status)
 
 /* --- threads --- */
 
-struct pool_executor {
-    struct executor base;
-    struct pool *pool;
-};
-
-static void pool_executor_submit(struct executor *base, void (*fn)(void *ctx), void *ctx)
-{
-    pool_submit(((struct pool_executor *)base)->pool, fn, ctx);
-}
-
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st;
@@ -837,7 +827,8 @@ TEST(with_all_its_threads)
                            "20000",
                            NULL};
     CHECK_EQ(sink_settings_read(get_pair, pairs, 1, "host", 2, &settings, &error), ERR_OK);
-    struct pool_executor executor = {{pool_executor_submit}, pool_new("sink-test", 2)};
+    struct pool_executor executor;
+    pool_executor_init(&executor, pool_new("sink-test", 2));
     struct file_bucket_options bo = {.path = span_str(bucket_root),
                                      .bucket = SPAN_LIT("lake"),
                                      .instance = span_str(settings.node.instance),
