@@ -537,6 +537,35 @@ TEST(a_manifest_of_other_bounds_is_a_foreign_lake)
     fix_deinit(&f);
 }
 
+/* Goal: an older copy of the data whose last window was open does not overwrite what the lake holds
+ * behind that window. Method: the lake goes on to window 2, then the rows are set back to the intent
+ * of window 1. */
+TEST(an_older_copy_with_an_open_window_is_a_foreign_lake)
+{
+    for (unsigned finished = 0; finished < 2; finished++) {
+        struct fix f;
+        struct buf key = BUF_INIT;
+        struct lake_spec spec = {.prefix = SPAN_LIT("queen"),
+                                 .tenant = span_str(TENANT_TEXT),
+                                 .queue = QUEUE,
+                                 .segment_max = 255};
+        struct omap_row row;
+        crash_at(&f, finished ? SINK_CRASH_AFTER_UPLOAD : SINK_CRASH_AFTER_INTENT);
+        lake_key_manifest(&key, &spec, 2);
+        omap_put(f.bucket, buf_span(&key), SPAN_LIT("{\"theirs\":2}"));
+        (void)fix_push(&f);
+        fix_pass(&f, 20 * SEC);
+        CHECK_TEXT(span_str(fix_state(&f)), "failed");
+        CHECK(memmem(fix_row(&f)->error.ptr, fix_row(&f)->error.len, "QUEEN_S3_PREFIX", 15) !=
+              NULL);
+        CHECK_EQ(fix_committed_k(&f), 1);
+        CHECK(omap_get(f.bucket, buf_span(&key), &row));
+        CHECK_TEXT(row.value, "{\"theirs\":2}");
+        buf_deinit(&key);
+        fix_deinit(&f);
+    }
+}
+
 TEST(a_pointer_that_does_not_parse_stops_the_queue)
 {
     struct fix f;
