@@ -110,7 +110,7 @@ TEST(latest_starts_at_a_durable_t0)
     fix_start(&f, 0);
     fix_pass(&f, SEC);
     CHECK(fix_traced(&f,
-                     "kv restore\nlook up\n- restored\nget 0000000001.json\nkv start\nlook up\n"));
+                     "kv restore\nlook up\nkv start\n- restored\nget 0000000001.json\nlook up\n"));
     struct buf value = BUF_INIT;
     struct sink_intent intent;
     CHECK(fix_get(&f, "intent", &value));
@@ -129,6 +129,27 @@ TEST(latest_starts_at_a_durable_t0)
     CHECK_EQ(fix_judge(&f, false), 2);
     CHECK(f.records[0].stamp < t0);
     buf_deinit(&value);
+    fix_deinit(&f);
+}
+
+/* Goal: a bucket that does not answer does not move the start. Method: it is down when the queue is
+ * found, and the process ends before it comes back. */
+TEST(t0_is_durable_although_the_bucket_is_down)
+{
+    struct fix f;
+    fix_init(&f);
+    f.settings.start = SINK_LATEST;
+    (void)fix_push(&f); /* before: not in the lake */
+    f.bucket_down = true;
+    fix_start(&f, 0);
+    fix_pass(&f, 2 * SEC);
+    (void)fix_push(&f);
+    fix_start(&f, 0);
+    fix_pass(&f, 2 * SEC);
+    f.bucket_down = false;
+    fix_pass(&f, 80 * SEC);
+    CHECK_EQ(fix_judge(&f, false), 1);
+    CHECK_EQ(f.first_seen, 1);
     fix_deinit(&f);
 }
 
