@@ -68,6 +68,8 @@ struct slot {
     size_t timer_at;         /* place in the timer heap, from 1; 0 = not in it */
     bool counted, owned, ever_owned, ended, forced;
     uint64_t buffered;
+    uint64_t build_op, checkpoint_op; /* the latest ones: an older one's result is of a run that
+                                         ended */
     struct built *built;
     struct buf checkpoint;
     uint64_t fetch_ok, fetch_error, quoted;

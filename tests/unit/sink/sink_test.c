@@ -705,6 +705,90 @@ TEST(a_crash_point_is_fired_and_nothing_follows)
     }
 }
 
+/* Like pass(), until the queue's window is being built; the build stays in the executor. */
+static void pass_to_build(struct world *w)
+{
+    int64_t wake;
+    for (unsigned i = 0; count(w, 0, "\"state\":\"upload\"") == 0 || w->executor.n == 0; i++) {
+        CHECK(i < 100000);
+        bool did = node_pump_log(w->node);
+        did = node_pump_apply(w->node) || did;
+        did = sink_pump(w->sinks[0], &wake) || did;
+        did = model_pump(w->models[0]) || did;
+        if (!did && count(w, 0, "\"state\":\"upload\"") == 0)
+            did = sim_executor_pump(&w->executor);
+        if (!did)
+            sim_clock_advance(&w->clock, 10000);
+    }
+}
+
+static void kv_done(struct node_request *r)
+{
+    CHECK_EQ(r->err, ERR_OK);
+    *(bool *)r->ctx = true;
+}
+
+/* An instance elsewhere takes the queue's lease for a moment. */
+static void steal(struct world *w, struct span lease_key)
+{
+    bool done = false;
+    struct kv_op op = {.type = KV_PUT,
+                       .ns = SPAN_LIT("queen-s3"),
+                       .key = lease_key,
+                       .value = SPAN_LIT("{\"incarnation\":\"feedfeedfeedfeed\",\"instance\":"
+                                         "\"elsewhere\",\"sinceMs\":1}"),
+                       .ttl_seconds = 6};
+    struct node_request r = {.type = COMMAND_KV, .done = kv_done, .ctx = &done};
+    kv_encode(&r.body, &TENANT_DEFAULT, &op, 1);
+    node_submit(w->node, &r);
+    while (!done) {
+        (void)node_pump_log(w->node);
+        (void)node_pump_apply(w->node);
+    }
+    node_request_deinit(&r);
+}
+
+/* Goal: a build that comes late does not put its bytes under another window's key. Method: the
+ * executor keeps the build of window 1 until the queue was lost, taken by another instance and came
+ * back with window 2 on its way. */
+TEST(a_build_of_a_run_that_ended_is_not_uploaded)
+{
+    struct world w;
+    world_init(&w, 13);
+    start_sink(&w, 0, (const char *const[]){"QUEEN_S3_QUEUES", "orders", NULL});
+    push(&w, "orders");
+    pass_to_build(&w);
+    struct sim_executor late = w.executor; /* holds the build */
+    CHECK_EQ(late.n, 1);
+    w.executor.jobs = NULL;
+    w.executor.n = w.executor.cap = 0;
+    steal(&w, SPAN_LIT("s3:default:orders:lease")); /* the run ends as fenced */
+    pass(&w, 5 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"fenced\""), 1);
+    pass(&w, 20 * SEC); /* its row expires: window 1 is redone here */
+    STATUS(&w, 0, "\"k\":1,");
+    w.models[0]->code = 503;
+    w.models[0]->error = "status 503: SlowDown";
+    push_size(&w, "orders", "p", 500);
+    pass(&w, 10 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"upload\""), 1);
+    while (sim_executor_pump(&late)) {
+    }
+    settle(&w);
+    w.models[0]->code = 200;
+    pass(&w, 30 * SEC);
+    STATUS(&w, 0, "\"k\":2,");
+    struct omap_row row;
+    bool found = false;
+    bool any = omap_seek(w.objects, SPAN_LIT("queen/tenant="), false, &row);
+    for (; any && !found; any = !found && omap_seek(w.objects, row.key, true, &row))
+        found = memmem(row.key.ptr, row.key.len, "/w-0000000002-", 14) != NULL;
+    CHECK(found);
+    CHECK(row.value.len > 500);
+    sim_executor_deinit(&late);
+    world_deinit(&w);
+}
+
 TEST(a_sink_without_settings_has_an_empty_status)
 {
     struct world w;
