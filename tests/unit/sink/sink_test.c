@@ -789,6 +789,29 @@ TEST(a_build_of_a_run_that_ended_is_not_uploaded)
     world_deinit(&w);
 }
 
+/* Goal: leaving does not wait for the turn of a beat that was under way when the last queue ended.
+ * Method: nothing is committed while the queue drains, so both are. */
+TEST(a_beat_under_way_does_not_hold_up_the_end)
+{
+    struct world w;
+    int64_t wake;
+    world_init(&w, 14);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_QUEUES", "orders", "QUEEN_S3_LEASE_TTL_MS", "600000",
+                                     NULL});
+    pass(&w, SEC); /* the queue is not there: its task waits and holds nothing */
+    CHECK_EQ(count(&w, 0, "\"state\":\"missing\""), 1);
+    sim_clock_advance(&w.clock, 201 * SEC);
+    while (sink_pump(w.sinks[0], &wake)) { /* the beat goes out, and is not committed yet */
+    }
+    sink_drain(w.sinks[0]);
+    while (sink_pump(w.sinks[0], &wake)) {
+    }
+    pass(&w, SEC);
+    CHECK(sink_drained(w.sinks[0]));
+    world_deinit(&w);
+}
+
 TEST(a_sink_without_settings_has_an_empty_status)
 {
     struct world w;
