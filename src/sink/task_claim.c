@@ -19,7 +19,7 @@ static void held_elsewhere(struct sink_task *t, const struct buf *holder)
     struct sink_row *row = &t->row;
 
     t->found_us = 0;
-    t->failed_here = false;
+    t->row.failed_here = false;
     if (row->state != SINK_ROW_HELD || !span_eq(buf_span(&row->held_by), buf_span(holder)))
         task_note(t, SINK_NOTE_HELD)->text = buf_span(holder);
     task_state(t, SINK_ROW_HELD);
@@ -77,12 +77,11 @@ static void owned(struct sink_task *t, uint64_t version)
 {
     t->claim_failures = 0;
     t->row.owned_here = true;
-    if (!t->failed_here) { /* a queue that fails again and again is watched from its first failure
-                            */
+    if (!t->row.failed_here) { /* one that fails again and again is watched from its first time */
         t->row.taken_us = task_now(t);
         t->row.has_lag = false;
     }
-    t->failed_here = false;
+    t->row.failed_here = false;
     buf_reset(&t->row.held_by);
     task_lease_written(t, version);
     if (!t->quiet)
@@ -199,7 +198,7 @@ static void run_ended(struct sink_task *t)
         break;
     case END_FAILED:
     case END_PANICKED:
-        t->failed_here = true;
+        t->row.failed_here = true;
         wait_after(t, SINK_ROW_FAILED, TASK_FAILED_WAIT_US);
         break;
     case END_CRASHED:

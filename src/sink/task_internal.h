@@ -82,7 +82,6 @@ struct sink_task {
     /* Life. */
     enum phase phase;
     bool stopping, giving_back, cut;
-    bool failed_here;  /* the last run failed here, and nobody else was seen with the queue since */
     bool quiet;        /* missing was logged: say nothing until the queue is there */
     int64_t timer_us;  /* monotonic; 0 none */
     unsigned attempts; /* failures of the phase's step so far */

@@ -812,6 +812,33 @@ TEST(a_beat_under_way_does_not_hold_up_the_end)
     world_deinit(&w);
 }
 
+/* Goal: a queue that failed here stays in the verdict until it runs again. */
+TEST(a_failed_queue_is_watched_while_it_claims)
+{
+    struct world w;
+    world_init(&w, 15);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_QUEUES", "a,b,c,d,e,f,g,h,orders",
+                                     "QUEEN_S3_LEASE_TTL_MS", "30000", NULL});
+    for (char name[2] = "a"; name[0] <= 'h'; name[0]++)
+        push(&w, name);
+    pass(&w, 40 * SEC);
+    w.models[0]->code = 400;
+    w.models[0]->error = "status 400: no";
+    push(&w, "orders");
+    pass(&w, 40 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"failed\""), 1);
+    unsigned claiming = 0;
+    for (unsigned i = 0; i < 80; i++) {
+        pass(&w, SEC);
+        claiming += count(&w, 0, "\"state\":\"claiming\"");
+        if (i > 20)
+            STATUS(&w, 0, "\"ok\":false,\"queue\":\"orders\"");
+    }
+    CHECK(claiming > 3);
+    world_deinit(&w);
+}
+
 TEST(a_sink_without_settings_has_an_empty_status)
 {
     struct world w;
