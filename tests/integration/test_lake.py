@@ -68,7 +68,10 @@ def test_27000_records_over_1350_partitions_are_in_the_lake_once_and_byte_by_byt
     broker = env.broker(settings(env, QUEEN_S3_COMPRESSION=compression, QUEEN_S3_ALIGN=align)).start()
     ledger = Ledger(env.dir / "ledger")
     batches = make_batches(env)
-    traffic.push_all(broker, ledger, batches, threads=6)
+    for queue in QUEUES:
+        broker.call("POST", "/api/v1/configure", {"queue": queue})
+    wait_until(lambda: all((broker.sink_queue(q) or {}).get("ownedHere") for q in QUEUES), what="the sink to run them")
+    traffic.push_all(broker, ledger, batches, threads=6, pause=0.02)
     assert ledger.count() == RECORDS
     traffic.wait_complete(broker, QUEUES, timeout=90)
     traffic.check_read_back(broker, ledger)
