@@ -185,6 +185,33 @@ def test_a_redo_keeps_the_intents_settings_over_a_chain_of_crashes(env):
     assert judged.windows["orders"][0].manifest["compression"] == "gzip"
 
 
+@mark(timeout=90)
+@cases("after_intent", "after_upload")
+def test_a_redo_of_a_window_closed_by_its_size_leaves_the_next_record_out(env, case):
+    """Such a window ends at the stamp of a record, which is the first of the next one."""
+    sizes = {"QUEEN_S3_TARGET_MB": 1, "QUEEN_S3_SAFE_GUARD_MS": 1500, "QUEEN_S3_MAX_WINDOW_MS": 5000}
+    broker = env.broker(settings(env, QUEEN_S3_QUEUES="*", **sizes)).start()
+    ledger = Ledger(env.dir / "ledger")
+    batches = Batches(env.random, ["orders"], ["a", "b"], hostile=False)
+    assert broker.sigterm() == 0
+    broker.start(QUEEN_S3_CRASH_AT=case)
+    payload = '"' + "z" * 100000 + '"'
+    traffic.push_all(broker, ledger, [[batches.item(payload=payload)] for _ in range(40)], threads=2)
+    wait_crash(broker, case)
+    broker.start(**OFF)
+    intent = traffic.kv_rows(broker)["s3:default:orders:intent"]
+    traffic.check_read_back(broker, ledger)
+    stamps = [row["ts"] for row in ledger.acknowledged_rows]
+    assert intent["tEnd"] in stamps, "it was not closed by its size: this test shows nothing"
+    assert broker.sigterm() == 0
+    broker.start(**ON)
+    traffic.wait_complete(broker, ["orders"])
+    assert broker.sigterm() == 0
+    judged = oracle.judge(env.bucket, ledger.save(), temporary=False, exact_frames=True)
+    first = judged.windows["orders"][0]
+    assert len(first.records) == sum(ts < intent["tEnd"] for ts in stamps)
+
+
 def random_settings(env):
     """What changes from life to life; small files and frequent checkpoints, so that kills meet each of their steps."""
     r = env.random
