@@ -6,6 +6,7 @@ text, so that a payload goes out exactly as the ledger has it.
 
 import contextlib
 import http.client
+import itertools
 import json
 import subprocess
 import threading
@@ -293,6 +294,9 @@ class Pusher(threading.Thread):
         assert not self.is_alive(), f"pusher {self.label} still runs"
 
 
+_calls = itertools.count()  # no two pushes have one name
+
+
 def push_all(broker, ledger, batches, threads=4, **options):
     """Pushes the batches of a list from several threads; every one is acknowledged afterwards."""
     lock = threading.Lock()
@@ -302,7 +306,8 @@ def push_all(broker, ledger, batches, threads=4, **options):
         with lock:
             return left.pop() if left else None
 
-    pushers = [Pusher(broker, ledger, next_batch, f"{id(left)}-{n}", **options) for n in range(threads)]
+    call = next(_calls)
+    pushers = [Pusher(broker, ledger, next_batch, f"{call}-{n}", **options) for n in range(threads)]
     for pusher in pushers:
         pusher.start()
     for pusher in pushers:
