@@ -27,7 +27,8 @@ struct model {
     unsigned code; /* of every answer; 200 = does its work */
     const char *error;
     bool cancelled;
-    unsigned attempts; /* failed ones before each answer */
+    unsigned attempts;                        /* failed ones before each answer */
+    unsigned large_in_memory, large_in_files; /* bodies to put */
 };
 
 static void model_submit(struct bucket *base, struct bucket_request *r)
@@ -36,6 +37,8 @@ static void model_submit(struct bucket *base, struct bucket_request *r)
     r->next = NULL;
     *m->last = r;
     m->last = &r->next;
+    if (r->op == BUCKET_PUT && r->body.size > 100000)
+        *(r->body.fd >= 0 ? &m->large_in_files : &m->large_in_memory) += 1;
 }
 
 static void model_cancel(struct bucket *base)
@@ -58,13 +61,25 @@ static struct model *model_new(struct omap *objects)
     return m;
 }
 
+static void model_put(struct model *m, const struct bucket_request *r)
+{
+    struct buf bytes = BUF_INIT;
+    if (r->body.fd >= 0)
+        CHECK_EQ(pread(r->body.fd, buf_extend(&bytes, r->body.size), r->body.size, 0),
+                 (ssize_t)r->body.size);
+    else
+        buf_put_span(&bytes, r->body.bytes);
+    omap_put(m->objects, r->key, buf_span(&bytes));
+    buf_deinit(&bytes);
+}
+
 static void model_work(struct model *m, struct bucket_request *r)
 {
     struct omap_row row;
     r->outcome = BUCKET_OK;
     r->code = 200;
     if (r->op == BUCKET_PUT)
-        omap_put(m->objects, r->key, r->body.bytes);
+        model_put(m, r);
     if (r->op == BUCKET_GET && omap_get(m->objects, r->key, &row))
         buf_put_span(&r->out, row.value);
     else if (r->op == BUCKET_GET)
@@ -836,6 +851,35 @@ TEST(a_failed_queue_is_watched_while_it_claims)
             STATUS(&w, 0, "\"ok\":false,\"queue\":\"orders\"");
     }
     CHECK(claiming > 3);
+    world_deinit(&w);
+}
+
+/* Goal: a bucket that is down costs disk, not memory, however many queues wait for it. */
+TEST(objects_that_wait_share_the_memory)
+{
+    struct world w;
+    world_init(&w, 16);
+    start_sink(
+        &w, 0,
+        (const char *const[]){"QUEEN_S3_QUEUES", "a,b,c,d,e", "QUEEN_S3_MEMORY_MB", "1", NULL});
+    for (char name[2] = "a"; name[0] <= 'e'; name[0]++)
+        push(&w, name);
+    pass(&w, 40 * SEC);
+    w.models[0]->code = 503;
+    w.models[0]->error = "status 503: SlowDown";
+    for (char name[2] = "a"; name[0] <= 'e'; name[0]++)
+        push_size(&w, name, "p", 700000);
+    pass(&w, 12 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"upload\""), 5);
+    CHECK(w.models[0]->large_in_memory > 0);
+    CHECK(w.models[0]->large_in_files > w.models[0]->large_in_memory);
+    w.models[0]->code = 200;
+    pass(&w, 70 * SEC);
+    CHECK_EQ(count(&w, 0, "\"k\":2,"), 5);
+    w.models[0]->large_in_memory = 0; /* there is room again */
+    push_size(&w, "a", "p", 700000);
+    pass(&w, 12 * SEC);
+    CHECK_EQ(w.models[0]->large_in_memory, 1);
     world_deinit(&w);
 }
 
