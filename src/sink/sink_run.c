@@ -182,7 +182,7 @@ static bool next_event(struct sink *s, struct slot *slot, struct sink_event *eve
         .wall_us = clock_wall_us(s->options.clock),
         .placement = {.load = s->counts - slot->counted,
                       .held = s->held,
-                      .share = s->unit.placement.share},
+                      .share = placement_share(&s->unit.placement, s->n_slots)},
         .retry_after_us = -1,
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {

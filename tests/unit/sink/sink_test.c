@@ -883,6 +883,23 @@ TEST(objects_that_wait_share_the_memory)
     world_deinit(&w);
 }
 
+/* Goal: on one node a queue that is new is claimed at once, not after the next count of nodes. */
+TEST(a_new_queue_is_part_of_the_fair_share_at_once)
+{
+    struct world w;
+    world_init(&w, 17);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_LEASE_TTL_MS", "600000",
+                                     "QUEEN_S3_DISCOVERY_INTERVAL_MS", "100", NULL});
+    push(&w, "first");
+    pass(&w, 5 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 1);
+    push(&w, "second");
+    pass(&w, 5 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 2);
+    world_deinit(&w);
+}
+
 TEST(a_sink_without_settings_has_an_empty_status)
 {
     struct world w;
