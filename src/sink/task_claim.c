@@ -32,13 +32,19 @@ static void held_elsewhere(struct sink_task *t, const struct buf *holder)
                                      task_jitter(t, PLACEMENT_JITTER_US)));
 }
 
+/* A missing queue stays `missing` through claim and release, unless another node was seen with it. */
+static void not_held(struct sink_task *t)
+{
+    buf_reset(&t->row.held_by);
+    if (!t->quiet || t->row.state == SINK_ROW_HELD)
+        task_state(t, SINK_ROW_CLAIMING);
+}
+
 static void found_free(struct sink_task *t)
 {
     int64_t now = task_now(t);
 
-    buf_reset(&t->row.held_by);
-    if (!t->quiet)
-        task_state(t, SINK_ROW_CLAIMING);
+    not_held(t);
     if (t->found_us == 0) {
         t->found_us = now;
         t->jitter_us = task_jitter(t, PLACEMENT_JITTER_US);
@@ -102,6 +108,7 @@ static void look_answer(struct sink_task *t)
         found_free(t);
         break;
     case LEASE_MINE:
+        not_held(t);
         t->lease.version = op->row.version;
         t->lease.since_ms = t->event->wall_us / 1000;
         task_enter(t, PHASE_TAKE);

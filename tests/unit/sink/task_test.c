@@ -194,6 +194,28 @@ TEST(a_missing_queue_is_looked_for_quietly)
 
 /* --- closing --- */
 
+/* Goal: a queue that was missing, then held elsewhere, is not called held by nobody. */
+TEST(a_missing_queue_that_nobody_holds_any_more_is_not_held)
+{
+    struct fix f;
+    fix_init(&f);
+    fix_start(&f, 0);
+    fix_pass(&f, SEC);
+    CHECK_TEXT(span_str(fix_state(&f)), "missing");
+    fix_steal(&f);
+    fix_pass(&f, 10 * SEC);
+    CHECK_TEXT(span_str(fix_state(&f)), "held");
+    fix_put(&f, "lease", "{\"incarnation\":\"1\",\"instance\":\"node-1@a\",\"sinceMs\":1}");
+    for (unsigned i = 0; i < 5000; i++) {
+        if (!fix_one(&f, 0))
+            fix_move(&f, f.mono + 10000);
+        bool held = strcmp(fix_state(&f), "held") == 0;
+        CHECK_EQ(held, fix_row(&f)->held_by.len > 0);
+    }
+    CHECK_TEXT(span_str(fix_state(&f)), "missing");
+    fix_deinit(&f);
+}
+
 /* Goal: decisions.md 12, with default-like settings and nothing else going on. */
 TEST(a_lone_push_is_in_the_bucket_within_window_guard_and_three_seconds)
 {
