@@ -551,6 +551,27 @@ TEST(a_checkpoint_that_waited_for_a_failing_entry_writes_nothing)
     bench_deinit(&b);
 }
 
+TEST(a_data_directory_removed_underneath_stops_the_node)
+{
+    struct bench b;
+    struct call c;
+    struct node_status status;
+    bench_init(&b, 15);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    CHECK_EQ(disk_unlink(b.disk, "LOCK", &b.error), ERR_OK);
+    sim_clock_advance(&b.clock, 1100000);
+    node_pump_space(b.node);
+    node_status(b.node, &status);
+    CHECK(status.stopped);
+    CHECK(strstr(status.failure, "LOCK is gone") != NULL);
+    submit_push(b.node, &c, "q", "p", "t2", "2");
+    CHECK_EQ(c.base.err, ERR_STOPPED);
+    node_request_deinit(&c.base);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
 TEST(the_scrub_stops_the_node_at_a_damaged_record)
 {
     struct bench b;
