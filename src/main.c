@@ -31,7 +31,8 @@
 #define DB_FILES_MAX 256u
 #define BALLAST_BYTES (128u * 1024 * 1024) /* given up when the disk is full */
 #define READER_THREADS 4u
-#define OVERTIME_US 800000 /* after the grace; the promise is one second */
+#define TRANSFER_THREADS 2u /* of a bucket in a folder: they wait for the disk */
+#define OVERTIME_US 800000  /* after the grace; the promise is one second */
 #define DRAIN_POLL_US 5000
 
 #ifdef QUEEN_JEMALLOC
@@ -53,8 +54,8 @@ struct broker {
     char *db_path;
     struct disk *disk;
     struct node *node;
-    struct pool *pool;
-    struct executor executor; /* over pool */
+    struct pool *builds, *transfers; /* of the sink: so that a long build holds up no upload */
+    struct pool_executor build_executor, transfer_executor;
     struct sink *sink;
     struct api *api;
     struct http_server *http;
@@ -77,6 +78,66 @@ static int fatal(const struct error *error)
     return 1;
 }
 
+static void add_name(struct buf *list, struct span name)
+{
+    buf_puts(list, list->len == 0 ? "" : ", ");
+    buf_put_span(list, name);
+}
+
+static bool is_sink_setting(struct span name)
+{
+    for (unsigned id = 0; id < SETTING_COUNT; id++) {
+        if (span_eq(name, span_str(setting_row((enum setting_id)id)->variable)))
+            return true;
+    }
+    return false;
+}
+
+/* Ours by the look of its name, and told of by nobody else. Kubernetes makes others for a service
+ * called "queen-s3". */
+static bool is_unknown_sink_setting(struct span name)
+{
+    static const char *const others[] = {"QUEEN_S3_EMBEDDED", "QUEEN_S3_LISTEN",
+                                         "QUEEN_S3_LOG_FORMAT"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (span_eq(name, span_str(others[i])))
+            return false;
+    }
+    return span_starts_with(name, SPAN_LIT("QUEEN_S3_")) && !is_sink_setting(name) &&
+           !span_starts_with(name, SPAN_LIT("QUEEN_S3_SERVICE_")) &&
+           !span_starts_with(name, SPAN_LIT("QUEEN_S3_PORT"));
+}
+
+/* A sink that does not do what was meant, for want of one word, is heard of here only. */
+static void log_sink_names(const struct broker *b, const struct config_env *env)
+{
+    struct buf unread = BUF_INIT, unknown = BUF_INIT;
+    bool embedded = b->sink_settings.node.embedded;
+    for (const char *const *entry = env->list; *entry != NULL; entry++) {
+        const char *equals = strchr(*entry, '=');
+        if (equals == NULL || span_trim(span_str(equals + 1)).len == 0)
+            continue;
+        struct span name = span_make(*entry, (size_t)(equals - *entry));
+        if (is_sink_setting(name) && !embedded)
+            add_name(&unread, name);
+        else if (is_unknown_sink_setting(name))
+            add_name(&unknown, name);
+    }
+    if (unknown.len > 0)
+        log_msg(LOG_WARN, "boot", "unknown settings, ignored: " SPAN_FMT,
+                SPAN_ARG(buf_span(&unknown)));
+    if (unread.len > 0)
+        log_msg(LOG_WARN, "boot",
+                "QUEEN_S3_EMBEDDED is not true, so there is no sink to read " SPAN_FMT,
+                SPAN_ARG(buf_span(&unread)));
+    if (embedded && !b->sink_settings.has_sink)
+        log_msg(LOG_WARN, "boot",
+                "QUEEN_S3_EMBEDDED is true, but QUEEN_S3_QUEUES is not set: "
+                "nothing is mirrored");
+    buf_deinit(&unread);
+    buf_deinit(&unknown);
+}
+
 /* Reads and shows the settings; both halves are refused before anything is touched. */
 static enum err read_settings(struct broker *b, struct error *error)
 {
@@ -90,6 +151,7 @@ static enum err read_settings(struct broker *b, struct error *error)
                            &b->sink_settings, error));
     bool filter_good = log_set_filter(span_str(b->config.log_filter));
     config_log(&b->config, &env);
+    log_sink_names(b, &env);
     if (!filter_good)
         log_msg(LOG_WARN, "boot", "log filter \"%s\" does not parse: \"info\" is used",
                 b->config.log_filter);
@@ -158,12 +220,6 @@ static enum err start_node(struct broker *b, struct error *error)
     return err;
 }
 
-static void submit_to_pool(struct executor *e, void (*fn)(void *ctx), void *ctx)
-{
-    struct broker *b = (struct broker *)((char *)e - offsetof(struct broker, executor));
-    pool_submit(b->pool, fn, ctx);
-}
-
 static enum err open_bucket(struct broker *b, struct bucket **out, struct error *error)
 {
     const struct sink_boot_settings *s = &b->sink_settings;
@@ -171,7 +227,7 @@ static enum err open_bucket(struct broker *b, struct bucket **out, struct error 
         .path = span_str(s->sink.endpoint + strlen("file://")),
         .bucket = span_str(s->sink.bucket),
         .instance = span_str(s->node.instance),
-        .executor = &b->executor,
+        .executor = &b->transfer_executor.base,
         .clock = clock_real(),
         .entropy = entropy_real(),
     };
@@ -192,15 +248,17 @@ static enum err start_sink(struct broker *b, struct error *error)
     struct bucket *bucket = NULL;
     if (!b->sink_settings.node.embedded)
         return ERR_OK;
-    b->pool = pool_new("queen-s3", (unsigned)b->sink_settings.node.threads);
-    b->executor.submit = submit_to_pool;
+    b->builds = pool_new("queen-s3", (unsigned)b->sink_settings.node.threads);
+    b->transfers = pool_new("queen-s3", TRANSFER_THREADS);
+    pool_executor_init(&b->build_executor, b->builds);
+    pool_executor_init(&b->transfer_executor, b->transfers);
     if (b->sink_settings.has_sink)
         TRY(open_bucket(b, &bucket, error));
     const struct sink_options options = {
         .node = b->node,
         .clock = clock_real(),
         .entropy = entropy_real(),
-        .executor = &b->executor,
+        .executor = &b->build_executor.base,
         .bucket = bucket,
         .settings = &b->sink_settings,
         .spool_dir = b->config.dir,
@@ -301,7 +359,8 @@ static void stop(struct broker *b)
     node_end(b->node);
     sink_free(b->sink);
     api_free(b->api);
-    pool_free(b->pool);
+    pool_free(b->builds);
+    pool_free(b->transfers);
     node_close(b->node);
     disk_real_close(b->disk);
 }
@@ -385,7 +444,10 @@ static int check_config(void)
         buf_deinit(&line);
     }
     deinit(&b);
-    return err == ERR_OK ? 0 : fatal(&error);
+    if (err != ERR_OK)
+        return fatal(&error);
+    log_msg(LOG_INFO, "boot", "the settings are accepted");
+    return 0;
 }
 
 static void print(const struct buf *text)
@@ -458,22 +520,34 @@ int main(int argc, char **argv)
         const char *name;
         int (*run)(void);
     } commands[] = {
-        {"check-config", check_config}, {"--help", help}, {"-h", help},
-        {"--version", version},         {"-V", version},  {"--settings-doc", settings_doc},
+        {"check-config", check_config},
+        {"--help", help},
+        {"-h", help},
+        {"help", help},
+        {"--version", version},
+        {"-V", version},
+        {"version", version},
+        {"--settings-doc", settings_doc},
     };
     process_begin();
     if (argc < 2)
         return serve();
-    if (strcmp(argv[1], "push") == 0) {
+    const char *name = argv[1], *why = "unknown command";
+    if (strcmp(name, "push") == 0) {
         const char *port = getenv("PORT");
         return push_command(argc - 2, argv + 2, port != NULL && port[0] != 0 ? port : "6632");
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        if (strcmp(argv[1], commands[i].name) == 0 && argc == 2)
+        if (strcmp(name, commands[i].name) != 0)
+            continue;
+        if (argc == 2)
             return commands[i].run();
+        if (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)
+            return help();
+        why = "takes no arguments";
     }
-    bool lake = strcmp(argv[1], "lake") == 0;
-    fprintf(stderr, "queen: %s%s; see queen --help\n", argv[1],
-            lake ? ": not built yet" : ": unknown command or too many arguments");
+    if (strcmp(name, "lake") == 0)
+        why = "not built yet";
+    fprintf(stderr, "queen: %s: %s; see queen --help\n", name, why);
     return 2;
 }

@@ -5,9 +5,6 @@
  * default only (spec/decisions.md 29). */
 #include "api/request.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 #define DEPTH_MAX 64u
 #define HOLD_NAME_MAX 64u
 #define POP_WAIT_MAX 60000
@@ -60,23 +57,12 @@ static int64_t option_load(const struct queue_options *o, enum queue_option opti
     return 0;
 }
 
-static enum err bad(struct refusal *refusal, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static enum err bad(struct refusal *refusal, const char *format, ...)
-{
-    char text[ERROR_TEXT_MAX / 2];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof(text), format, args); /* cut to fit */
-    va_end(args);
-    return refuse(refusal, 400, "bad_request", "%s", text);
-}
+/* A literal format first: the prefix is part of it. */
+#define bad(refusal, ...) refuse((refusal), 400, "bad_request", "" __VA_ARGS__)
 
 static enum err bad_json(const struct json_reader *in, struct refusal *refusal)
 {
-    return bad(refusal, "bad configure body: %s at byte %zu",
-               in->why == NULL ? "not JSON" : in->why, in->at);
+    return refuse_json(refusal, "bad_request", "bad configure body: ", in);
 }
 
 struct parse {

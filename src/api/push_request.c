@@ -7,27 +7,14 @@
 
 #include "base/mem.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 #define ITEMS_FIRST 16u
 
-static enum err bad(struct refusal *refusal, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static enum err bad(struct refusal *refusal, const char *format, ...)
-{
-    char text[ERROR_TEXT_MAX / 2];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof(text), format, args); /* cut to fit */
-    va_end(args);
-    return refuse(refusal, 400, "bad_body", "bad push body: %s", text);
-}
+/* A literal format first: the prefix is part of it. */
+#define bad(refusal, ...) refuse((refusal), 400, "bad_body", "bad push body: " __VA_ARGS__)
 
 static enum err bad_json(const struct json_reader *in, struct refusal *refusal)
 {
-    return bad(refusal, "%s at byte %zu", in->why == NULL ? "not JSON" : in->why, in->at);
+    return refuse_json(refusal, "bad_body", "bad push body: ", in);
 }
 
 static struct push_item *add_item(struct push_request *r)

@@ -16,6 +16,13 @@ enum err refuse(struct refusal *refusal, unsigned status, const char *code, cons
     return ERR_INVALID;
 }
 
+enum err refuse_json(struct refusal *refusal, const char *code, const char *prefix,
+                     const struct json_reader *in)
+{
+    return refuse(refusal, 400, code, "%s%s at byte %zu", prefix,
+                  in->why == NULL ? "not JSON" : in->why, in->at);
+}
+
 enum err names_check(struct span queue, struct span other, const char *other_field,
                      struct refusal *refusal)
 {

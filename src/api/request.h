@@ -23,6 +23,10 @@ struct refusal {
 enum err refuse(struct refusal *refusal, unsigned status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* 400 for a body that is not the JSON it should be: prefix, what the reader found, where. */
+enum err refuse_json(struct refusal *refusal, const char *code, const char *prefix,
+                     const struct json_reader *in);
+
 #define NAME_BYTES_MAX 447u /* tenant + queue + max(partition, group) */
 #define TENANT_TEXT_LEN 36u
 /* 413 name_too_long when the names together are too long; other may be empty. */

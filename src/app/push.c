@@ -1,5 +1,6 @@
 /* `queen push <queue> [--partition P] [--url URL] [JSON]`
  *
+ * What starts with "--", or with "-" before the queue is named, is an option; -5 behind it is JSON.
  * Pushes one JSON text given as argument, or each line of standard input (blank ones skipped), in
  * batches. A line that is not JSON ends it before its batch is sent; what was sent before stays. */
 #include "app/push.h"
@@ -22,37 +23,41 @@ struct push {
     uint64_t batched, queued, duplicates;
 };
 
-static int usage(const char *why)
+static void put_usage(FILE *to)
 {
-    fprintf(stderr,
-            "queen push: %s\n"
-            "usage: queen push <queue> [--partition P] [--url http://host:port] [JSON]\n"
-            "Without JSON each line of standard input is one record.\n",
-            why);
-    return 2;
+    fprintf(to, "usage: queen push <queue> [--partition P] [--url http://host:port] [JSON]\n"
+                "Without JSON each line of standard input is one record. Without --url the broker "
+                "is on this machine,\nat PORT (default 6632).\n");
 }
 
-/* NULL when the arguments are good. */
-static const char *parse_arguments(struct push *p, int n, char **arguments)
+static bool is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
+/* NULL when the arguments are good. *at: what the text is about; NULL for all of them. */
+static const char *parse_arguments(struct push *p, int n, char **arguments, const char **at)
 {
     for (int i = 0; i < n; i++) {
         const char **option = strcmp(arguments[i], "--partition") == 0 ? &p->partition
                               : strcmp(arguments[i], "--url") == 0     ? &p->url
                                                                        : NULL;
+        *at = arguments[i];
         if (option != NULL) {
             if (++i == n)
-                return "an option without its value";
+                return "is not followed by its value";
             *option = arguments[i];
-        } else if (arguments[i][0] == '-' && arguments[i][1] == '-') {
-            return "unknown option";
+        } else if (arguments[i][0] == '-' && (arguments[i][1] == '-' || p->queue == NULL)) {
+            return "is no option";
         } else if (p->queue == NULL) {
             p->queue = arguments[i];
         } else if (p->text == NULL) {
             p->text = arguments[i];
         } else {
-            return "too many arguments (quote the JSON)";
+            return "is one argument too many (quote the JSON)";
         }
     }
+    *at = NULL;
     if (p->queue == NULL || p->queue[0] == 0)
         return "no queue given";
     if (!utf8_valid(span_str(p->queue)) ||
@@ -147,9 +152,19 @@ int push_command(int n, char **arguments, const char *default_port)
     struct push p = {0};
     struct error error = {0};
     struct buf url = BUF_INIT;
-    const char *why = parse_arguments(&p, n, arguments);
-    if (why != NULL)
-        return usage(why);
+    const char *at = NULL;
+    for (int i = 0; i < n; i++) {
+        if (is_help(arguments[i])) {
+            put_usage(stdout);
+            return 0;
+        }
+    }
+    const char *why = parse_arguments(&p, n, arguments, &at);
+    if (why != NULL) {
+        fprintf(stderr, "queen push: %s%s%s\n", at != NULL ? at : "", at != NULL ? " " : "", why);
+        put_usage(stderr);
+        return 2;
+    }
     buf_puts(&url, p.url != NULL ? p.url : "http://127.0.0.1:");
     if (p.url == NULL)
         buf_puts(&url, default_port);

@@ -23,6 +23,7 @@
 #include "http/http.h"
 
 #include "base/mem.h"
+#include "http/acceptor.h"
 #include "http/linger.h"
 
 #include <arpa/inet.h>
@@ -36,9 +37,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNECTION_MEMORY                                                                          \
-    (16u * 1024) /* of the library, per connection: larger headers are 431                         \
-                  */
+/* Of the library, per connection: larger headers are 431. */
+#define CONNECTION_MEMORY (16u * 1024)
 #define BACKLOG 4096
 #define IDLE_TIMEOUT_S 75
 #define PROGRESS_TIMEOUT_S 60
@@ -60,7 +60,7 @@ enum turn { TURN_OPEN, TURN_SUSPENDED, TURN_WOKEN };
 struct http_server {
     struct MHD_Daemon *daemon;
     struct http_linger *linger;
-    int listen_fd;
+    struct http_acceptor *acceptor;
     uint16_t port;
     struct http_options options;
     atomic_bool quiescing;
@@ -492,12 +492,12 @@ static struct MHD_Daemon *start_daemon(struct http_server *s)
         {MHD_OPTION_END, 0, NULL},
     };
     return MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, s->port, NULL, NULL, on_call, s,
-        MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, o->connections_max,
-        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_timeout_s, MHD_OPTION_NOTIFY_COMPLETED, completed, s,
-        MHD_OPTION_URI_LOG_CALLBACK, uri_received, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
-        NULL, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0,
+        NULL, NULL, on_call, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_LIMIT, o->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+        o->idle_timeout_s, MHD_OPTION_NOTIFY_COMPLETED, completed, s, MHD_OPTION_URI_LOG_CALLBACK,
+        uri_received, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_ARRAY, pool,
+        MHD_OPTION_END);
 }
 
 enum err http_server_start(const struct http_options *options, struct http_server **out,
@@ -509,7 +509,8 @@ enum err http_server_start(const struct http_options *options, struct http_serve
         s->options.idle_timeout_s = IDLE_TIMEOUT_S;
     if (s->options.progress_timeout_s == 0)
         s->options.progress_timeout_s = PROGRESS_TIMEOUT_S;
-    enum err err = listen_on(options, &s->listen_fd, &s->port, error);
+    int listen_fd = -1;
+    enum err err = listen_on(options, &listen_fd, &s->port, error);
     if (err != ERR_OK) {
         mem_free(s);
         return err;
@@ -523,11 +524,12 @@ enum err http_server_start(const struct http_options *options, struct http_serve
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->daemon == NULL) {
         http_linger_free(s->linger);
-        (void)close(s->listen_fd);
+        (void)close(listen_fd);
         mem_free(s);
         return error_set(error, ERR_IO, "the HTTP server did not start: %s",
                          strerrordesc_np(errno));
     }
+    s->acceptor = http_acceptor_start(listen_fd, s->daemon, options->connections_max);
     *out = s;
     return ERR_OK;
 }
@@ -541,8 +543,7 @@ void http_server_quiesce(struct http_server *s)
 {
     if (atomic_exchange(&s->quiescing, true))
         return;
-    (void)MHD_quiesce_daemon(s->daemon);   /* returns our own socket, closed at the end */
-    (void)shutdown(s->listen_fd, SHUT_RD); /* refuses newcomers instead of queueing them */
+    http_acceptor_stop(s->acceptor);
 }
 
 size_t http_server_inflight(const struct http_server *s)
@@ -567,7 +568,6 @@ void http_server_stop(struct http_server *s)
         sleep_ms(1);
     MHD_stop_daemon(s->daemon);
     http_linger_free(s->linger);
-    (void)close(s->listen_fd);
     mem_free(s);
 }
 

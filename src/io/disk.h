@@ -26,7 +26,8 @@ enum disk_open_flags {
 };
 
 struct disk_usage {
-    uint64_t total_bytes, free_bytes; /* of the filesystem; free = available to this process */
+    uint64_t total_bytes, free_bytes; /* of the filesystem, as df counts: free is what this
+                                        * process may still use, total that and what is used */
 };
 
 struct disk_entry {

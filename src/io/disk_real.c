@@ -359,7 +359,8 @@ static enum err real_usage(struct disk *d, struct disk_usage *out, struct error 
         if (errno != EINTR)
             return fail(error, ERR_IO, "statvfs", "the data folder");
     }
-    out->total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
+    /* As df counts: a reserve that this process may not use is neither used nor free. */
+    out->total_bytes = (uint64_t)(st.f_blocks - st.f_bfree + st.f_bavail) * st.f_frsize;
     out->free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
     return ERR_OK;
 }

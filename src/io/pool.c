@@ -145,6 +145,16 @@ void pool_free(struct pool *p)
     mem_free(p);
 }
 
+static void executor_to_pool(struct executor *e, void (*fn)(void *ctx), void *ctx)
+{
+    pool_submit(((struct pool_executor *)e)->pool, fn, ctx);
+}
+
+void pool_executor_init(struct pool_executor *e, struct pool *p)
+{
+    *e = (struct pool_executor){{executor_to_pool}, p};
+}
+
 void cond_init_mono(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;

@@ -4,6 +4,7 @@
 #define IO_POOL_H
 
 #include "base/err.h"
+#include "io/executor.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -20,6 +21,14 @@ struct pool;
 struct pool *pool_new(const char *name, unsigned threads);
 void pool_submit(struct pool *p, thread_fn fn, void *ctx); /* Any thread, never blocks */
 void pool_free(struct pool *p); /* runs what was submitted, then joins; NULL is allowed */
+
+/* The pool as an executor; the struct is the caller's and outlives what was submitted. */
+struct pool_executor {
+    struct executor base;
+    struct pool *pool;
+};
+
+void pool_executor_init(struct pool_executor *e, struct pool *p);
 
 /* Timed wait on the monotonic clock: condition variables made by cond_init_mono(). Returns false on
  * timeout. timeout_us < 0 waits without end. */

@@ -2,9 +2,9 @@
  *
  * Files beside the subfolders:
  *   LOCK    held exclusively while the node runs: one opener
- *   FORMAT  "queen <version> <replicator>\n": written first, so a folder without it is new or not
- * ours NODE    "cluster <uuid>\n": the identity that the state must carry too, so a wiped or
- * swapped state/ is noticed
+ *   FORMAT  "queen <version> <replicator>\n": written first, so a folder without it is new or not ours
+ *   NODE    "cluster <uuid>\n", and "founded\n" behind it once a boot came through: the identity that the
+ *           state must carry too, so that a wiped or swapped folder is noticed
  *
  * Order: lock → format and identity → state at its checkpoint A → WAL, which checks that every
  * index from A + 1 is there and writes those entries back in place before anything is applied →
@@ -19,6 +19,8 @@
 #define FORMAT_FILE "FORMAT"
 #define NODE_FILE "NODE"
 #define FORMAT_TEXT "queen 1 local\n"
+#define CLUSTER_WORD "cluster "
+#define FOUNDED_LINE "founded\n"
 #define SMALL_FILE_MAX 4096
 
 static enum err take_lock(struct node *n, struct error *error)
@@ -65,37 +67,57 @@ static enum err check_format(struct node *n, bool has_data, struct error *error)
     return err;
 }
 
-static enum err found_identity(struct node *n, struct error *error)
+static enum err write_identity(struct node *n, bool founded, struct error *error)
 {
-    struct uuid_minter minter = {0};
-    uint8_t random[8];
-    entropy_fill(n->options.entropy, random, sizeof(random));
-    n->cluster = uuid_mint(&minter, clock_wall_us(n->options.clock), random);
     struct buf text = BUF_INIT;
-    buf_puts(&text, "cluster ");
+    buf_puts(&text, CLUSTER_WORD);
     buf_put_uuid(&text, &n->cluster);
-    buf_putc(&text, '\n');
+    buf_puts(&text, founded ? "\n" FOUNDED_LINE : "\n");
     enum err err = disk_replace_file(n->options.disk, NODE_FILE, buf_span(&text), error);
     buf_deinit(&text);
     return err;
 }
 
-static enum err check_identity(struct node *n, bool has_data, struct error *error)
+static enum err new_identity(struct node *n, struct error *error)
 {
-    const struct span head = SPAN_LIT("cluster ");
+    struct uuid_minter minter = {0};
+    uint8_t random[8];
+    entropy_fill(n->options.entropy, random, sizeof(random));
+    n->cluster = uuid_mint(&minter, clock_wall_us(n->options.clock), random);
+    return write_identity(n, false, error);
+}
+
+static bool parse_identity(struct span text, struct uuid *cluster_out, bool *founded_out)
+{
+    const struct span head = SPAN_LIT(CLUSTER_WORD);
+    size_t first = head.len + UUID_TEXT_LEN + 1;
+    if (text.len < first || !span_starts_with(text, head) || text.ptr[first - 1] != '\n' ||
+        !uuid_parse(span_sub(text, head.len, first - 1), cluster_out))
+        return false;
+    struct span rest = span_sub(text, first, text.len);
+    *founded_out = span_eq(rest, SPAN_LIT(FOUNDED_LINE));
+    return *founded_out || rest.len == 0;
+}
+
+static enum err check_identity(struct node *n, bool has_data, bool *founded_out,
+                               struct error *error)
+{
     struct buf text = BUF_INIT;
+    *founded_out = false;
     enum err err = disk_read_file(n->options.disk, NODE_FILE, SMALL_FILE_MAX, &text, error);
     if (err == ERR_NOT_FOUND) {
         buf_deinit(&text);
         if (has_data)
             return error_set(error, ERR_CORRUPT,
                              "the data directory's " NODE_FILE " is missing: it is damaged");
-        return found_identity(n, error);
+        return new_identity(n, error);
     }
-    struct span line = span_trim(buf_span(&text));
-    if (err == ERR_OK && !(span_starts_with(line, head) &&
-                           uuid_parse(span_sub(line, head.len, line.len), &n->cluster)))
+    if (err == ERR_OK && !parse_identity(buf_span(&text), &n->cluster, founded_out))
         err = error_set(error, ERR_CORRUPT, "the data directory's " NODE_FILE " does not parse");
+    if (err == ERR_OK && *founded_out && !has_data)
+        err = error_set(error, ERR_CORRUPT,
+                        "the data directory was in use (" NODE_FILE
+                        ") and its wal, state and qlog are gone: it was wiped or not mounted");
     buf_deinit(&text);
     return err;
 }
@@ -186,18 +208,20 @@ static void publish(struct node *n)
 
 enum err node_recover(struct node *n, struct error *error)
 {
-    bool has_data = false;
+    bool has_data = false, founded = false;
     TRY(take_lock(n, error));
     TRY(folder_has_data(n, &has_data, error));
     node_ballast_find(n);
     TRY(check_format(n, has_data, error));
-    TRY(check_identity(n, has_data, error));
+    TRY(check_identity(n, has_data, &founded, error));
     TRY(open_state(n, error));
     atomic_store(&n->durable, state_meta(n->state)->applied);
     TRY(open_wal(n, error));
     TRY(open_logs(n, error));
     uint64_t from = state_meta(n->state)->applied;
     TRY(wal_replay(n->wal, from, node_replay_entry, n, error));
+    if (!founded)
+        TRY(write_identity(n, true, error));
     publish(n);
     log_msg(LOG_INFO, "node", "recovered: checkpoint %llu, %llu entries replayed, %zu queues",
             (unsigned long long)from, (unsigned long long)(state_meta(n->state)->applied - from),

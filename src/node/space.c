@@ -122,6 +122,22 @@ static void gate_look(struct node *n, const struct disk_usage *usage)
                 used);
 }
 
+/* Files that are open outlive their folder: without this look a broker whose folder was removed would go on
+ * acknowledging into nothing. */
+static bool folder_is_there(struct node *n)
+{
+    struct disk_file *f = NULL;
+    struct error error = {0};
+    enum err err = disk_open(n->options.disk, "LOCK", DISK_READ, &f, &error);
+    disk_close(n->options.disk, f);
+    if (err != ERR_NOT_FOUND)
+        return true; /* there, or not to be told now (out of descriptors, say) */
+    (void)error_set(&error, ERR_IO,
+                    "LOCK is gone: the folder was removed under the running broker");
+    node_fail(n, "data directory", &error);
+    return false;
+}
+
 void node_pump_space(struct node *n)
 {
     int64_t now = clock_mono_us(n->options.clock);
@@ -129,6 +145,8 @@ void node_pump_space(struct node *n)
         return;
     n->last_space_check_mono = now;
     struct disk_usage usage;
+    if (!folder_is_there(n))
+        return;
     if (disk_usage(n->options.disk, &usage, NULL) != ERR_OK || usage.total_bytes == 0)
         return;
     gate_look(n, &usage);

@@ -13,7 +13,7 @@ void sink_health(const struct sink *s, int64_t now_us, struct sink_health *out)
     *out = (struct sink_health){.ok = true, .limit_ms = limit < 30000 ? 30000 : limit};
     for (size_t i = 0; i < s->n_slots; i++) {
         const struct sink_row *row = sink_task_row(s->slots[i]->task);
-        if (!row->owned_here && row->state != SINK_ROW_FAILED)
+        if (!row->owned_here && !row->failed_here)
             continue;
         out->queues++;
         int64_t stale = row->has_lag ? row->lag_us / 1000 + (now_us - row->lag_at_us) / 1000

@@ -44,6 +44,11 @@ static int least_buffered(const struct placement_queue *queues, size_t n)
     return best;
 }
 
+uint32_t placement_share(const struct placement *p, size_t queues)
+{
+    return p->share == 0 ? 0 : ((uint32_t)queues + p->nodes - 1) / p->nodes;
+}
+
 int placement_beat(struct placement *p, uint32_t nodes, const struct placement_queue *queues,
                    size_t n, int64_t now_us)
 {

@@ -49,6 +49,8 @@ void placement_deinit(struct placement *p);
  * queue to give back now, or -1. */
 int placement_beat(struct placement *p, uint32_t nodes, const struct placement_queue *queues,
                    size_t n, int64_t now_us);
+/* The fair share of a node with so many queues now, by the nodes of the last beat; 0 before it. */
+uint32_t placement_share(const struct placement *p, size_t queues);
 /* The queue in the hand-off was released (its task ended as `released`), or ended in another way.
  */
 void placement_released(struct placement *p, struct span name, int64_t now_us);

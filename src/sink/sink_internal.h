@@ -22,9 +22,11 @@
 #define SINK_HEADS_PER_SCAN 512u     /* of one qlog_scan() call */
 #define SINK_RUNS_PER_JOB 262144u    /* of one scan job: others want the executor too */
 #define SINK_BUILD_INDEX (64u << 20) /* bytes of run positions held by a build */
-#define SINK_HELD_BYTES                                                                            \
-    (64u << 20) /* compressed bytes held in memory, beyond that in the spool                       \
-                 */
+/* Compressed bytes of one object held in memory, beyond that in the spool. All objects together hold
+ * at most QUEEN_S3_MEMORY_MB, so that a bucket that is down costs disk, not memory; then each holds
+ * only SINK_HELD_MIN. */
+#define SINK_HELD_BYTES (64u << 20)
+#define SINK_HELD_MIN (64u << 10)
 #define SINK_MANIFEST_MAX (64u << 20)
 #define SINK_CHECKPOINT_MAX (256u << 20)
 #define SINK_CLOCK_EVERY_US 250000 /* a wanted clock entry is asked for again after this long */
@@ -35,7 +37,9 @@
 /* A built object: the slot holds it until its window is committed, an upload in flight as long as
  * that takes. */
 struct built {
+    struct sink *sink;
     unsigned refs; /* under lock */
+    uint64_t held; /* its share of the sink's `held_bytes` */
     struct lake_object object;
 };
 
@@ -67,6 +71,8 @@ struct slot {
     size_t timer_at;         /* place in the timer heap, from 1; 0 = not in it */
     bool counted, owned, ever_owned, ended, forced;
     uint64_t buffered;
+    uint64_t build_op, checkpoint_op; /* the latest ones: an older one's result is of a run that
+                                         ended */
     struct built *built;
     struct buf checkpoint;
     uint64_t fetch_ok, fetch_error, quoted;
@@ -168,6 +174,7 @@ struct sink {
     uint32_t counts, held;
     size_t ended; /* slots whose task is over */
     uint64_t buffered;
+    uint64_t held_bytes; /* of built objects, and what running builds may come to */
     struct op *alive;
     unsigned jobs; /* at the executor */
     struct sink_counters counters;

@@ -133,34 +133,61 @@ static void summarise(struct op *op)
     memcpy(op->summary.sha256, o->sha256, sizeof(o->sha256));
 }
 
+/* How much of its object a build may hold in memory: counted until the object is known. */
+static uint64_t hold(struct sink *s)
+{
+    uint64_t most = s->node->multipart_threshold_mb << 20, limit = s->node->memory_mb << 20;
+
+    if (most > SINK_HELD_BYTES)
+        most = SINK_HELD_BYTES;
+    pthread_mutex_lock(&s->lock);
+    uint64_t room = s->held_bytes < limit ? limit - s->held_bytes : 0;
+    if (most > room)
+        most = room > SINK_HELD_MIN ? room : SINK_HELD_MIN;
+    s->held_bytes += most;
+    pthread_mutex_unlock(&s->lock);
+    return most;
+}
+
+static void build(struct op *op, struct qlog *log)
+{
+    struct sink *s = op->sink;
+    struct built *built = mem_new(sizeof(*built));
+    uint64_t held = hold(s);
+    struct lake_build_options options = {
+        .window = &op->action.build.window,
+        .log = log,
+        .from = op->action.build.from,
+        .to = op->action.build.to,
+        .index_bytes_max = SINK_BUILD_INDEX,
+        .memory_max = held,
+        .spool_dir = s->options.spool_dir,
+        .cancel = &s->cancel,
+    };
+
+    op->err = lake_build(&options, &built->object, &op->error);
+    built->sink = s;
+    built->refs = 1;
+    built->held = op->err == ERR_OK ? built->object.bytes.len : 0;
+    pthread_mutex_lock(&s->lock);
+    s->held_bytes += built->held - held;
+    pthread_mutex_unlock(&s->lock);
+    if (op->err == ERR_OK) {
+        op->built = built;
+        summarise(op);
+    } else {
+        mem_free(built);
+    }
+}
+
 void sink_job_build(void *ctx)
 {
     struct op *op = ctx;
-    struct sink *s = op->sink;
-    uint64_t held = s->node->multipart_threshold_mb << 20;
     struct qlog *log = take_log(op, op->action.build.queue_id);
 
     if (log != NULL) {
-        struct built *built = mem_new(sizeof(*built));
-        struct lake_build_options options = {
-            .window = &op->action.build.window,
-            .log = log,
-            .from = op->action.build.from,
-            .to = op->action.build.to,
-            .index_bytes_max = SINK_BUILD_INDEX,
-            .memory_max = held < SINK_HELD_BYTES ? held : SINK_HELD_BYTES,
-            .spool_dir = s->options.spool_dir,
-            .cancel = &s->cancel,
-        };
-        built->refs = 1;
-        op->err = lake_build(&options, &built->object, &op->error);
-        if (op->err == ERR_OK) {
-            op->built = built;
-            summarise(op);
-        } else {
-            mem_free(built);
-        }
-        node_log_unref(s->options.node, log);
+        build(op, log);
+        node_log_unref(op->sink->options.node, log);
     }
     job_done(op);
 }

@@ -349,7 +349,7 @@ static void built_event(struct op *op, struct sink_event *event)
     event->type = SINK_EVENT_BUILT;
     event->built.err = op->err;
     event->built.out = op->summary;
-    if (op->err != ERR_OK)
+    if (op->err != ERR_OK || op->number != slot->build_op)
         return;
     sink_built_unref(slot->built);
     slot->built = op->built;
@@ -393,7 +393,7 @@ void sink_op_event(struct op *op, struct sink_event *event)
         event->type = SINK_EVENT_CHECKPOINT;
         event->checkpoint.err = op->err;
         event->checkpoint.rows = op->rows;
-        if (op->err == ERR_OK) {
+        if (op->err == ERR_OK && op->number == slot->checkpoint_op) {
             buf_deinit(&slot->checkpoint);
             slot->checkpoint = op->bytes;
             op->bytes = BUF_INIT;

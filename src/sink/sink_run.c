@@ -139,8 +139,13 @@ static void after_step(struct sink *s, struct slot *slot, const struct sink_acti
     const struct sink_row *row = sink_task_row(slot->task);
 
     for (size_t i = 0; i < actions->n; i++) {
-        if (actions->items[i].type == SINK_DO_NOTE)
-            note_taken(s, slot, &actions->items[i].note);
+        const struct sink_action *a = &actions->items[i];
+        if (a->type == SINK_DO_NOTE)
+            note_taken(s, slot, &a->note);
+        else if (a->type == SINK_DO_BUILD)
+            slot->build_op = a->op;
+        else if (a->type == SINK_DO_BUILD_CHECKPOINT)
+            slot->checkpoint_op = a->op;
     }
     sink_task_wishes(slot->task, &wishes);
     watch_appends(s, slot, &wishes);
@@ -177,7 +182,7 @@ static bool next_event(struct sink *s, struct slot *slot, struct sink_event *eve
         .wall_us = clock_wall_us(s->options.clock),
         .placement = {.load = s->counts - slot->counted,
                       .held = s->held,
-                      .share = s->unit.placement.share},
+                      .share = placement_share(&s->unit.placement, s->n_slots)},
         .retry_after_us = -1,
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {

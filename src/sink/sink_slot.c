@@ -130,6 +130,7 @@ void sink_built_unref(struct built *b)
 {
     if (b == NULL || --b->refs > 0)
         return;
+    b->sink->held_bytes -= b->held;
     lake_object_deinit(&b->object);
     mem_free(b);
 }

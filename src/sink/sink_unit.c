@@ -60,10 +60,10 @@ int64_t sink_unit_due(const struct sink *s)
             return 0;
         return s->unit.in_flight ? INT64_MAX : s->unit.next_us;
     case UNIT_RUN:
+        if (s->unit.in_flight) /* also when every task has ended: one batch at a time */
+            return s->draining ? INT64_MAX : s->unit.list_us;
         if (s->draining && sink_tasks_ended(s))
             return 0;
-        if (s->unit.in_flight)
-            return s->draining ? INT64_MAX : s->unit.list_us;
         return s->draining || s->unit.next_us < s->unit.list_us ? s->unit.next_us : s->unit.list_us;
     case UNIT_LEAVE:
         return s->unit.in_flight ? INT64_MAX : s->unit.next_us;

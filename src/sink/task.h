@@ -59,6 +59,7 @@ struct sink_row {
     int64_t error_at; /* wall */
     struct buf error;
     /* For health and metrics: */
+    bool failed_here; /* the last run failed here, and nobody else was seen with the queue since */
     int64_t taken_us; /* monotonic time this node took the queue */
     bool has_lag;     /* a lag was reported since */
     int64_t lag_us;

@@ -19,7 +19,7 @@ static void held_elsewhere(struct sink_task *t, const struct buf *holder)
     struct sink_row *row = &t->row;
 
     t->found_us = 0;
-    t->failed_here = false;
+    t->row.failed_here = false;
     if (row->state != SINK_ROW_HELD || !span_eq(buf_span(&row->held_by), buf_span(holder)))
         task_note(t, SINK_NOTE_HELD)->text = buf_span(holder);
     task_state(t, SINK_ROW_HELD);
@@ -32,13 +32,19 @@ static void held_elsewhere(struct sink_task *t, const struct buf *holder)
                                      task_jitter(t, PLACEMENT_JITTER_US)));
 }
 
+/* A missing queue stays `missing` through claim and release, unless another node was seen with it. */
+static void not_held(struct sink_task *t)
+{
+    buf_reset(&t->row.held_by);
+    if (!t->quiet || t->row.state == SINK_ROW_HELD)
+        task_state(t, SINK_ROW_CLAIMING);
+}
+
 static void found_free(struct sink_task *t)
 {
     int64_t now = task_now(t);
 
-    buf_reset(&t->row.held_by);
-    if (!t->quiet)
-        task_state(t, SINK_ROW_CLAIMING);
+    not_held(t);
     if (t->found_us == 0) {
         t->found_us = now;
         t->jitter_us = task_jitter(t, PLACEMENT_JITTER_US);
@@ -77,12 +83,11 @@ static void owned(struct sink_task *t, uint64_t version)
 {
     t->claim_failures = 0;
     t->row.owned_here = true;
-    if (!t->failed_here) { /* a queue that fails again and again is watched from its first failure
-                            */
+    if (!t->row.failed_here) { /* one that fails again and again is watched from its first time */
         t->row.taken_us = task_now(t);
         t->row.has_lag = false;
     }
-    t->failed_here = false;
+    t->row.failed_here = false;
     buf_reset(&t->row.held_by);
     task_lease_written(t, version);
     if (!t->quiet)
@@ -103,6 +108,7 @@ static void look_answer(struct sink_task *t)
         found_free(t);
         break;
     case LEASE_MINE:
+        not_held(t);
         t->lease.version = op->row.version;
         t->lease.since_ms = t->event->wall_us / 1000;
         task_enter(t, PHASE_TAKE);
@@ -199,7 +205,7 @@ static void run_ended(struct sink_task *t)
         break;
     case END_FAILED:
     case END_PANICKED:
-        t->failed_here = true;
+        t->row.failed_here = true;
         wait_after(t, SINK_ROW_FAILED, TASK_FAILED_WAIT_US);
         break;
     case END_CRASHED:

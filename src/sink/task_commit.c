@@ -364,6 +364,18 @@ static void next_window(struct sink_task *t)
     task_enter(t, PHASE_FILL);
 }
 
+/* The restore looked at the redone window's manifest, so the look at the one behind it is still
+ * owed: a copy of the data that was made while a window was open may stand here. */
+static void after_redo(struct sink_task *t)
+{
+    if (task_draining(t)) {
+        task_drained(t);
+        return;
+    }
+    task_state(t, SINK_ROW_RESTORING);
+    task_enter(t, PHASE_PROBE);
+}
+
 void task_commit_done(struct sink_task *t)
 {
     if (task_crash(t, SINK_CRASH_AFTER_COMMIT))
@@ -375,9 +387,10 @@ void task_commit_done(struct sink_task *t)
     if (t->redo) {
         t->redo = false;
         window_init(&t->window, t->committed_t_end);
-    } else {
-        window_next(&t->window, t->committed_t_end);
+        after_redo(t);
+        return;
     }
+    window_next(&t->window, t->committed_t_end);
     if (t->passed && t->k % t->node->checkpoint_every == 0)
         task_enter(t, PHASE_PROBE_NEXT);
     else

@@ -19,11 +19,11 @@ enum phase {
     PHASE_TAKE,
     PHASE_RESTORE,
     PHASE_FIND,      /* does the queue exist? */
+    PHASE_START,     /* makes T0 durable */
     PHASE_LIST,      /* checkpoints */
     PHASE_LOAD,      /* the newest usable one */
     PHASE_REDO_LOOK, /* was the upload of the open intent finished? */
     PHASE_PROBE,     /* is the next window's manifest there already? a foreign lake */
-    PHASE_START,     /* makes T0 durable */
     PHASE_FILL,
     PHASE_SCAN,
     PHASE_INTENT,
@@ -82,7 +82,6 @@ struct sink_task {
     /* Life. */
     enum phase phase;
     bool stopping, giving_back, cut;
-    bool failed_here;  /* the last run failed here, and nobody else was seen with the queue since */
     bool quiet;        /* missing was logged: say nothing until the queue is there */
     int64_t timer_us;  /* monotonic; 0 none */
     unsigned attempts; /* failures of the phase's step so far */
@@ -203,8 +202,9 @@ void task_release_answer(struct sink_task *t, enum sink_kv_purpose purpose);
 /* task_restore.c */
 void task_restore_begin(struct sink_task *t);
 void task_restore_answer(struct sink_task *t, enum sink_kv_purpose purpose);
-void task_restore_queue(struct sink_task *t);  /* PHASE_FIND */
-void task_restore_bucket(struct sink_task *t); /* LIST, LOAD, REDO_LOOK, PROBE */
+void task_restore_queue(struct sink_task *t);   /* PHASE_FIND */
+void task_restore_started(struct sink_task *t); /* PHASE_START */
+void task_restore_bucket(struct sink_task *t);  /* LIST, LOAD, REDO_LOOK, PROBE */
 void task_restore_checkpoint(struct sink_task *t);
 void task_suspect(struct sink_task *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -288,8 +288,7 @@ static void batch_applied(struct sink_task *t, enum sink_kv_purpose purpose, uin
     switch (purpose) {
     case SINK_KV_START:
         t->intent_version = row_version;
-        t->has_t0 = true;
-        task_enter(t, PHASE_FILL);
+        task_restore_started(t);
         break;
     case SINK_KV_INTENT:
         t->intent_version = row_version;

@@ -1,6 +1,6 @@
 /* What a new owner does before it fills (spec/sink.md 8, 14; decisions.md 13; docs/architecture.md,
- * A foreign lake is never overwritten): read intent and pointer, find the queue, load a checkpoint,
- * redo an open window, or make sure that the next window is free, and make T0 durable.
+ * A foreign lake is never overwritten): read intent and pointer, find the queue, make T0 durable,
+ * load a checkpoint, redo an open window, or make sure that the next window is free.
  *
  * Every sign that somebody else writes this lake ends the run as failed with nothing written;
  * before that the lease is refreshed and the rows are read again, in that order, so that a lease
@@ -197,6 +197,18 @@ void task_restore_answer(struct sink_task *t, enum sink_kv_purpose purpose)
         rows_answer(t);
 }
 
+/* T0 of start=latest: made durable before anything that a bucket out of reach could hold up, or a
+ * restart meanwhile would move it. */
+static void start_at(struct sink_task *t, int64_t t0)
+{
+    t->t0 = t0;
+    window_init(&t->window, t0);
+    t->checkpoint_since = t0;
+    task_complete_through(t, t0);
+    task_window_today(t, 0, t0, t0);
+    task_enter(t, PHASE_START);
+}
+
 void task_restore_queue(struct sink_task *t)
 {
     const struct sink_event *event = t->event;
@@ -213,7 +225,14 @@ void task_restore_queue(struct sink_task *t)
     t->queue_id = event->queue.id;
     t->passed = true;
     if (!t->has_committed && !t->has_t0 && t->settings->start == SINK_LATEST)
-        t->t0 = event->safe_time; /* of the first look that found it */
+        start_at(t, event->safe_time); /* of the first look that found it */
+    else
+        list_or_go_on(t);
+}
+
+void task_restore_started(struct sink_task *t)
+{
+    t->has_t0 = true;
     list_or_go_on(t);
 }
 
@@ -222,15 +241,7 @@ void task_restore_queue(struct sink_task *t)
 static void start_filling(struct sink_task *t)
 {
     task_state(t, SINK_ROW_FILLING);
-    if (t->has_committed || t->has_t0 || t->settings->start == SINK_EARLIEST) {
-        task_enter(t, PHASE_FILL);
-        return;
-    }
-    window_init(&t->window, t->t0);
-    t->checkpoint_since = t->t0;
-    task_complete_through(t, t->t0);
-    task_window_today(t, 0, t->t0, t->t0);
-    task_enter(t, PHASE_START);
+    task_enter(t, PHASE_FILL);
 }
 
 static void restored(struct sink_task *t)

@@ -69,7 +69,8 @@
 #define WAL_BODY_MAX (512u * 1024 * 1024)   /* bytes of one write's entries, read in one piece */
 #define WAL_SEGMENT_MAX (UINT64_C(1) << 40) /* bytes; beyond any size that makes sense */
 #define WAL_NUMBER_MAX                                                                             \
-    (UINT64_MAX - WAL_BLOCK) /* of terms, indexes and counters: +1 never wraps                     \
+    (UINT64_MAX -                                                                                  \
+     WAL_BLOCK) /* of terms, indexes and counters: +1 never wraps                     \
                               */
 
 struct wal_hard {

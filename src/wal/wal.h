@@ -23,7 +23,8 @@
 struct wal;
 
 #define WAL_ENTRY_MAX                                                                              \
-    (100u * 1024 * 1024) /* payload bytes of one entry: entry ceiling + framing                    \
+    (100u * 1024 *                                                                                 \
+     1024) /* payload bytes of one entry: entry ceiling + framing                    \
                           */
 
 struct wal_options {

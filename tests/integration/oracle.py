@@ -67,8 +67,24 @@ WRITERS = {
     "none": re.compile(r"queen-s3/2\.0\.0 jsonl( raw)?"),
 }
 MANIFEST_FIELDS = [
-    "sink", "tenant", "queue", "k", "tStart", "tEnd", "format", "compression", "layout", "objects", "records",
-    "bytes", "partitions", "minTs", "maxTs", "lost", "writer", "committedAt",
+    "sink",
+    "tenant",
+    "queue",
+    "k",
+    "tStart",
+    "tEnd",
+    "format",
+    "compression",
+    "layout",
+    "objects",
+    "records",
+    "bytes",
+    "partitions",
+    "minTs",
+    "maxTs",
+    "lost",
+    "writer",
+    "committedAt",
 ]
 OBJECT_FIELDS = ["key", "bytes", "records", "sha256"]
 KEY_MAX = 1024
@@ -279,13 +295,16 @@ def parse_line(text):
     values = []
     at = 0
     for before, pattern in (
-        ('{"partition":', None), (',"offset":', r"-?\d+"), (',"transactionId":', None), (',"ts":', None),
+        ('{"partition":', None),
+        (',"offset":', r"-?\d+"),
+        (',"transactionId":', None),
+        (',"ts":', None),
     ):
         if not text.startswith(before, at):
             return None
         at += len(before)
         if pattern is None:
-            if text[at:at + 1] != '"':
+            if text[at : at + 1] != '"':
                 return None
             try:
                 value, at = decoder.raw_decode(text, at)
@@ -300,7 +319,7 @@ def parse_line(text):
             at = match.end()
     if not text.startswith(',"payload":', at) or not text.endswith("}"):
         return None
-    return (*values, text[at + len(',"payload":'):-1])
+    return (*values, text[at + len(',"payload":') : -1])
 
 
 def read_ledger(lines):
@@ -311,16 +330,22 @@ def read_ledger(lines):
             continue
         row = json.loads(line)
         entry = Entry(
-            row["queue"], row["partition"], row["transactionId"], row["payload"], row.get("offset"), row.get("push"),
-            row.get("ts"), row.get("incarnation", 0), row.get("optional", False), row.get("unknown", False),
+            row["queue"],
+            row["partition"],
+            row["transactionId"],
+            row["payload"],
+            row.get("offset"),
+            row.get("push"),
+            row.get("ts"),
+            row.get("incarnation", 0),
+            row.get("optional", False),
+            row.get("unknown", False),
         )
         if entry.unknown == (entry.offset is not None):
             raise ValueError(f"ledger line {number}: a record is either acknowledged with an offset or unknown")
         entries.append(entry)
     settled = collections.Counter((e.queue, e.partition, e.transaction_id, e.payload) for e in entries if not e.unknown)
-    return [
-        e for e in entries if not e.unknown or not settled[(e.queue, e.partition, e.transaction_id, e.payload)]
-    ]
+    return [e for e in entries if not e.unknown or not settled[(e.queue, e.partition, e.transaction_id, e.payload)]]
 
 
 def zstd(data, *options):
@@ -375,8 +400,12 @@ class Oracle:
 
     def read_tree(self):
         prefix = re.escape(self.rules.prefix)
-        data = re.compile(rf"{prefix}/tenant=[^/]+/queue=[^/]+/dt=[^/]+/(hour=[^/]+/)?w-[^/]+\.(jsonl|jsonl\.gz|jsonl\.zst)")
-        sidecar = re.compile(rf"{prefix}/_queen/tenant=[^/]+/queue=([^/]+)/(windows|checkpoint)/(\d+)(\.json|\.json\.zst)")
+        data = re.compile(
+            rf"{prefix}/tenant=[^/]+/queue=[^/]+/dt=[^/]+/(hour=[^/]+/)?w-[^/]+\.(jsonl|jsonl\.gz|jsonl\.zst)"
+        )
+        sidecar = re.compile(
+            rf"{prefix}/_queen/tenant=[^/]+/queue=([^/]+)/(windows|checkpoint)/(\d+)(\.json|\.json\.zst)"
+        )
         for path in sorted(self.bucket.rglob("*")):
             key = path.relative_to(self.bucket).as_posix()
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
@@ -424,7 +453,9 @@ class Oracle:
         if wrong:
             self.problem("manifest", f"{key}: wrong type of {', '.join(wrong)}")
             return
-        expected = manifest_key(self.rules.prefix, manifest["queue"], manifest["k"], self.rules.tenant, self.rules.segment_max)
+        expected = manifest_key(
+            self.rules.prefix, manifest["queue"], manifest["k"], self.rules.tenant, self.rules.segment_max
+        )
         if key != expected:
             self.problem("key", f"manifest {key} should be {expected}")
         self.windows[manifest["queue"]].append(Window(manifest["queue"], manifest["k"], key, manifest))
@@ -445,11 +476,18 @@ class Oracle:
                 self.problem("window", f"{where} crosses the boundary of its {align}")
             if previous is not None and m["tStart"] != previous:
                 if m["tStart"] < previous:
-                    self.problem("window", f"{where} starts at {m['tStart']}, inside the one before, which ends at {previous}")
+                    self.problem(
+                        "window", f"{where} starts at {m['tStart']}, inside the one before, which ends at {previous}"
+                    )
                 elif align == "none" or m["tStart"] != floor(m["tStart"], align):
-                    self.problem("window", f"{where} starts at {m['tStart']}: neither where the one before ended nor a boundary")
+                    self.problem(
+                        "window", f"{where} starts at {m['tStart']}: neither where the one before ended nor a boundary"
+                    )
             if n == 1 and self.rules.start == "earliest" and "minTs" in m and m["tStart"] != floor(m["minTs"], align):
-                self.problem("window", f"{where} starts at {m['tStart']}, not at {floor(m['minTs'], align)}, with the first record")
+                self.problem(
+                    "window",
+                    f"{where} starts at {m['tStart']}, not at {floor(m['minTs'], align)}, with the first record",
+                )
             previous = m["tEnd"]
 
     def judge_window(self, window):
@@ -462,7 +500,9 @@ class Oracle:
         if m["records"] != len(found):
             self.problem("manifest", f"{where} says {m['records']} records, there are {len(found)}")
         if m["partitions"] != len({r.partition for r in found}):
-            self.problem("manifest", f"{where} says {m['partitions']} partitions, there are {len({r.partition for r in found})}")
+            self.problem(
+                "manifest", f"{where} says {m['partitions']} partitions, there are {len({r.partition for r in found})}"
+            )
         for name, value in (("minTs", min), ("maxTs", max)):
             right = value((r.ts for r in found), default=None)
             if m.get(name) != right:
@@ -483,7 +523,13 @@ class Oracle:
         fields = [f for f in MANIFEST_FIELDS if f in m]
         if list(m) != fields:
             self.problem("manifest", f"{where}: fields {list(m)}, should be {fields}")
-        for name, right in (("sink", rules.sink), ("tenant", rules.tenant), ("format", "jsonl"), ("layout", "merged"), ("lost", [])):
+        for name, right in (
+            ("sink", rules.sink),
+            ("tenant", rules.tenant),
+            ("format", "jsonl"),
+            ("layout", "merged"),
+            ("lost", []),
+        ):
             if m[name] != right:
                 self.problem("manifest", f"{where}: {name} {m[name]!r}, should be {right!r}")
         if m["compression"] not in EXTENSIONS or rules.compression not in (None, m["compression"]):
@@ -501,7 +547,14 @@ class Oracle:
                 self.problem("manifest", f"{where}: fields of its object {list(o)}, should be {OBJECT_FIELDS}")
             if m["compression"] in EXTENSIONS:
                 right = data_key(
-                    rules.prefix, window.queue, window.k, m["tStart"], m["tEnd"], rules.align, m["compression"], rules.tenant,
+                    rules.prefix,
+                    window.queue,
+                    window.k,
+                    m["tStart"],
+                    m["tEnd"],
+                    rules.align,
+                    m["compression"],
+                    rules.tenant,
                     rules.segment_max,
                 )
                 if o["key"] != right:
@@ -689,7 +742,11 @@ class Oracle:
 
 def objects_of(window):
     objects = window.manifest["objects"]
-    return [o for o in objects if isinstance(o, dict) and isinstance(o.get("key"), str)] if isinstance(objects, list) else []
+    return (
+        [o for o in objects if isinstance(o, dict) and isinstance(o.get("key"), str)]
+        if isinstance(objects, list)
+        else []
+    )
 
 
 def judge(bucket, ledger_path, **rules):
@@ -715,7 +772,9 @@ def main():
     parser.add_argument("--compression", choices=sorted(EXTENSIONS))
     parser.add_argument("--segment-max", type=int, default=defaults.segment_max)
     parser.add_argument("--raw", action="store_true", help="unreadable payloads are not quoted")
-    parser.add_argument("--no-temporary", dest="temporary", action="store_false", help="no unfinished upload may be left")
+    parser.add_argument(
+        "--no-temporary", dest="temporary", action="store_false", help="no unfinished upload may be left"
+    )
     parser.add_argument("--one-life", action="store_true", help="the sink never restarted: checkpoints are complete")
     parser.add_argument("--exact-frames", action="store_true", help="compress again and compare the bytes")
     options = vars(parser.parse_args())

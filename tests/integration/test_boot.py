@@ -109,6 +109,24 @@ def test_check_config_reads_and_prints_without_starting(env):
     assert code == 1 and "FATAL: QUEEN_RAFT_NODE_ID" in out, out
 
 
+def test_a_sink_that_is_off_or_misspelt_is_told_of(env):
+    sink = {
+        "QUEEN_S3_QUEUES": "*",
+        "QUEEN_S3_ENDPOINT": f"file://{env.dir}",
+        "QUEEN_S3_BUCKET": "lake",
+        "QUEEN_S3_MAX_WINDOWS_MS": "1000",
+    }
+    warnings = lambda out: [line.split(" WARN boot: ")[1] for line in out.splitlines() if " WARN " in line]
+    code, out, _ = env.run("check-config", **sink, QUEEN_S3_EMBEDDED="true")
+    assert code == 0 and warnings(out) == ["unknown settings, ignored: QUEEN_S3_MAX_WINDOWS_MS"], out
+    code, out, _ = env.run("check-config", **sink, QUEEN_S3_EMBEDED="true")
+    told = warnings(out)
+    assert code == 0 and len(told) == 2 and "QUEEN_S3_EMBEDED" in told[0] and "there is no sink" in told[1], out
+    assert all(name in told[1] for name in list(sink)[:3]), out
+    code, out, _ = env.run("check-config", QUEEN_S3_EMBEDDED="true")
+    assert code == 0 and len(warnings(out)) == 1 and "nothing is mirrored" in out, out
+
+
 def test_help_and_version(env):
     code, out, _ = env.run("--version")
     assert (code, out) == (0, "queen 0.1.0\n")
@@ -116,6 +134,10 @@ def test_help_and_version(env):
     assert code == 0 and "QUEEN_RAFT_DIR" in out and "check-config" in out
     code, out, err = env.run("frobnicate")
     assert code == 2 and "frobnicate" in err
+    code, out, err = env.run("check-config", "--help")
+    assert code == 0 and "QUEEN_RAFT_DIR" in out, out
+    code, out, err = env.run("check-config", "x")
+    assert code == 2 and "takes no arguments" in err, err
 
 
 def test_health_status_and_an_orderly_end(env):

@@ -23,7 +23,11 @@ ON = {"QUEEN_S3_EMBEDDED": "true", "QUEEN_S3_CRASH_AT": None}
 
 def settings(env, **more):
     return {
-        **env.lake("orders"), "QUEEN_S3_MAX_WINDOW_MS": 600, "QUEEN_S3_SAFE_GUARD_MS": 100, "QUEEN_S3_CHECKPOINT_EVERY": 1, **more
+        **env.lake("orders"),
+        "QUEEN_S3_MAX_WINDOW_MS": 600,
+        "QUEEN_S3_SAFE_GUARD_MS": 100,
+        "QUEEN_S3_CHECKPOINT_EVERY": 1,
+        **more,
     }
 
 
@@ -46,11 +50,27 @@ def check_left_behind(env, broker, point, k, before):
     intent = rows["s3:default:orders:intent"]
     assert intent["k"] == k, intent
     expected = {
-        "k", "tStart", "tEnd", "format", "compression", "layout", "writer", "queueId", "endpoint", "bucket", "prefix", "align",
+        "k",
+        "tStart",
+        "tEnd",
+        "format",
+        "compression",
+        "layout",
+        "writer",
+        "queueId",
+        "endpoint",
+        "bucket",
+        "prefix",
+        "align",
         "segmentMax",
     }
     assert set(intent) == expected, intent
-    assert (intent["format"], intent["layout"], intent["bucket"], intent["prefix"]) == ("jsonl", "merged", "lake", "queen")
+    assert (intent["format"], intent["layout"], intent["bucket"], intent["prefix"]) == (
+        "jsonl",
+        "merged",
+        "lake",
+        "queen",
+    )
     committed = rows.get("s3:default:orders:committed")
     if point == "after_commit":
         assert committed["k"] == k and oracle.from_iso(committed["tEnd"]) == intent["tEnd"], (committed, intent)
@@ -165,12 +185,41 @@ def test_a_redo_keeps_the_intents_settings_over_a_chain_of_crashes(env):
     assert judged.windows["orders"][0].manifest["compression"] == "gzip"
 
 
+@mark(timeout=90)
+@cases("after_intent", "after_upload")
+def test_a_redo_of_a_window_closed_by_its_size_leaves_the_next_record_out(env, case):
+    """Such a window ends at the stamp of a record, which is the first of the next one."""
+    sizes = {"QUEEN_S3_TARGET_MB": 1, "QUEEN_S3_SAFE_GUARD_MS": 1500, "QUEEN_S3_MAX_WINDOW_MS": 5000}
+    broker = env.broker(settings(env, QUEEN_S3_QUEUES="*", **sizes)).start()
+    ledger = Ledger(env.dir / "ledger")
+    batches = Batches(env.random, ["orders"], ["a", "b"], hostile=False)
+    assert broker.sigterm() == 0
+    broker.start(QUEEN_S3_CRASH_AT=case)
+    payload = '"' + "z" * 100000 + '"'
+    traffic.push_all(broker, ledger, [[batches.item(payload=payload)] for _ in range(40)], threads=2)
+    wait_crash(broker, case)
+    broker.start(**OFF)
+    intent = traffic.kv_rows(broker)["s3:default:orders:intent"]
+    traffic.check_read_back(broker, ledger)
+    stamps = [row["ts"] for row in ledger.acknowledged_rows]
+    assert intent["tEnd"] in stamps, "it was not closed by its size: this test shows nothing"
+    assert broker.sigterm() == 0
+    broker.start(**ON)
+    traffic.wait_complete(broker, ["orders"])
+    assert broker.sigterm() == 0
+    judged = oracle.judge(env.bucket, ledger.save(), temporary=False, exact_frames=True)
+    first = judged.windows["orders"][0]
+    assert len(first.records) == sum(ts < intent["tEnd"] for ts in stamps)
+
+
 def random_settings(env):
     """What changes from life to life; small files and frequent checkpoints, so that kills meet each of their steps."""
     r = env.random
     return {
-        "QUEEN_RAFT_DURABLE_EVERY_MS": r.choice([30, 100, 300, 2000]), "QUEEN_RAFT_SEGMENT_BYTES": r.choice([65536, 262144, 4194304]),
-        "QUEEN_S3_COMPRESSION": r.choice(["zstd", "gzip", "none"]), "QUEEN_S3_MAX_WINDOW_MS": r.choice([100, 200, 500]),
+        "QUEEN_RAFT_DURABLE_EVERY_MS": r.choice([30, 100, 300, 2000]),
+        "QUEEN_RAFT_SEGMENT_BYTES": r.choice([65536, 262144, 4194304]),
+        "QUEEN_S3_COMPRESSION": r.choice(["zstd", "gzip", "none"]),
+        "QUEEN_S3_MAX_WINDOW_MS": r.choice([100, 200, 500]),
     }
 
 
@@ -178,13 +227,24 @@ def kill_again_and_again(env, kills):
     """So many times: start, traffic of six pushers, kill -9 after 0 to 1.2 s. Some pushers repeat a push until it is
     acknowledged, some leave its outcome unknown."""
     queues = ["orders", "ünï cødé/1"]
-    broker = env.broker(settings(env, QUEEN_S3_QUEUES="*", QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_CHECKPOINT_EVERY=2, **random_settings(env)))
+    broker = env.broker(
+        settings(
+            env, QUEEN_S3_QUEUES="*", QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_CHECKPOINT_EVERY=2, **random_settings(env)
+        )
+    )
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, queues, [f"p{n}" for n in range(20)] + traffic.ODD_NAMES)
     broker.start()
     coin = env.random
     pushers = [
-        Pusher(broker, ledger, batches.next, f"pusher{n}", pause=0.02, gives_up=(lambda: coin.random() < 0.5) if n % 2 else None)
+        Pusher(
+            broker,
+            ledger,
+            batches.next,
+            f"pusher{n}",
+            pause=0.02,
+            gives_up=(lambda: coin.random() < 0.5) if n % 2 else None,
+        )
         for n in range(6)
     ]
     for p in pushers:
@@ -225,7 +285,9 @@ def test_kill_9_two_hundred_times_loses_nothing(env):
 @mark(timeout=90)
 def test_a_process_that_stood_still_past_its_lease_goes_on_exactly_once(env):
     """SIGSTOP for longer than the TTL, several times under traffic: its own row is dead when it comes back."""
-    broker = env.broker(settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_SAFE_GUARD_MS=0)).start()
+    broker = env.broker(
+        settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_SAFE_GUARD_MS=0)
+    ).start()
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, ["orders"], ["a", "b", "c"])
     pushers = [Pusher(broker, ledger, batches.next, f"pusher{n}", pause=0.005) for n in range(3)]
@@ -287,10 +349,19 @@ class Churner(threading.Thread):
 @mark(timeout=150)
 def test_queues_deleted_and_created_again_while_their_windows_are_cut(env):
     """Ten queues, each deleted several times at random moments of filling, intent, upload and commit. What was not in
-    an intent yet goes with its queue; what is in the lake is there once and as it was; the last incarnation is whole."""
+    an intent yet goes with its queue; what is in the lake is there once and as it was; the last incarnation is whole.
+    """
     queues = [f"churn-{n}" for n in range(10)]
-    broker = env.broker(settings(env, QUEEN_S3_QUEUES="*", QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_SAFE_GUARD_MS=0,
-                                 QUEEN_RAFT_DURABLE_EVERY_MS=50, QUEEN_RAFT_SEGMENT_BYTES=65536)).start()
+    broker = env.broker(
+        settings(
+            env,
+            QUEEN_S3_QUEUES="*",
+            QUEEN_S3_MAX_WINDOW_MS=100,
+            QUEEN_S3_SAFE_GUARD_MS=0,
+            QUEEN_RAFT_DURABLE_EVERY_MS=50,
+            QUEEN_RAFT_SEGMENT_BYTES=65536,
+        )
+    ).start()
     ledger = Ledger(env.dir / "ledger")
     churners = [Churner(broker, ledger, env.random, queue, deletes=8) for queue in queues]
     for c in churners:
@@ -379,12 +450,13 @@ def test_unfinished_uploads_of_our_own_are_cleaned_and_others_left(env):
     tmp.mkdir(exist_ok=True)
     instance = broker.find_log("queen-s3: queen-s3 2.0.0 ")[0].fields["instance"].split("(")[0].strip()
     own = oracle.percent_encode(instance)
-    mine, foreign = tmp / f"{own}-0123456789abcdef-0123456789abcdef", tmp / "node-9%40elsewhere-0123456789abcdef-0123456789abcdef"
+    mine, foreign = (
+        tmp / f"{own}-0123456789abcdef-0123456789abcdef",
+        tmp / "node-9%40elsewhere-0123456789abcdef-0123456789abcdef",
+    )
     mine.write_text("x")
     foreign.write_text("y")
     broker.start()
     wait_until(lambda: not mine.exists(), 10, what="our own leftover is removed")
     assert foreign.read_text() == "y"
     assert broker.sigterm() == 0
-
-

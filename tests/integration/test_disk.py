@@ -44,8 +44,13 @@ def push_when_there_is_room(broker, ledger, items, name):
 
 def settings(env, path, **more):
     return {
-        **env.lake("orders"), "QUEEN_RAFT_DIR": path / "data", "QUEEN_S3_MAX_WINDOW_MS": 500, "QUEEN_S3_SAFE_GUARD_MS": 100,
-        "QUEEN_RAFT_SEGMENT_BYTES": 4194304, "QUEEN_RAFT_DURABLE_EVERY_MS": 200, **more
+        **env.lake("orders"),
+        "QUEEN_RAFT_DIR": path / "data",
+        "QUEEN_S3_MAX_WINDOW_MS": 500,
+        "QUEEN_S3_SAFE_GUARD_MS": 100,
+        "QUEEN_RAFT_SEGMENT_BYTES": 4194304,
+        "QUEEN_RAFT_DURABLE_EVERY_MS": 200,
+        **more,
     }
 
 

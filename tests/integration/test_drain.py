@@ -23,8 +23,12 @@ ON = {"QUEEN_S3_EMBEDDED": "true"}
 
 def settings(env, **more):
     return {
-        **env.lake("orders"), "QUEEN_S3_MAX_WINDOW_MS": 1000, "QUEEN_S3_SAFE_GUARD_MS": 200, "QUEEN_S3_LEASE_TTL_MS": 30000,
-        "QUEEN_S3_SHUTDOWN_GRACE_MS": GRACE_MS, **more
+        **env.lake("orders"),
+        "QUEEN_S3_MAX_WINDOW_MS": 1000,
+        "QUEEN_S3_SAFE_GUARD_MS": 200,
+        "QUEEN_S3_LEASE_TTL_MS": 30000,
+        "QUEEN_S3_SHUTDOWN_GRACE_MS": GRACE_MS,
+        **more,
     }
 
 
@@ -66,7 +70,8 @@ def buffered(broker, queue="orders"):
 def big(batches, size, count):
     """Items of `size` bytes that do not compress well."""
     return [
-        batches.item(payload=json.dumps("".join(batches.random.choices("0123456789abcdef", k=size)))) for _ in range(count)
+        batches.item(payload=json.dumps("".join(batches.random.choices("0123456789abcdef", k=size))))
+        for _ in range(count)
     ]
 
 
@@ -76,7 +81,9 @@ def test_sigterm_while_idle(env):
     broker.wait_log("INFO queen-s3: queue missing|missing", timeout=20)
     assert stop(broker) < 2.5
     order = [line.message for line in broker.find_log("queen-s3: (stopping|sink stopped)|shutdown: ")]
-    assert "stopping: no new reads" in order and order.index("stopping: no new reads") < order.index("sink stopped"), order
+    assert "stopping: no new reads" in order and order.index("stopping: no new reads") < order.index(
+        "sink stopped"
+    ), order
     check_released(broker)
 
 
@@ -133,7 +140,9 @@ def test_sigterm_finishes_the_window_that_is_in_its_commit(env):
     traffic.wait_committed(broker, "orders")
     traffic.push_all(broker, ledger, [big(batches, 100000, 20) for _ in range(15)])
     seen = wait_until(
-        lambda: (s := broker.sink_queue("orders")["state"]) in ("intent", "upload", "commit") and s, 20, every=0.002,
+        lambda: (s := broker.sink_queue("orders")["state"]) in ("intent", "upload", "commit") and s,
+        20,
+        every=0.002,
         what="the window closes",
     )
     stop(broker, at_most=21)
@@ -324,7 +333,14 @@ def test_requests_in_flight_are_answered_when_it_stops(env):
     for t in threads:
         t.join(20)
     statuses = {r[2] for r in results}
-    assert statuses <= {201, 503, "RemoteDisconnected", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError"}, statuses
+    assert statuses <= {
+        201,
+        503,
+        "RemoteDisconnected",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "BrokenPipeError",
+    }, statuses
     broker.start()
     accepted = {f"{n}-{m}" for n, m, status in results if status == 201}
     found = {r["transactionId"] for r in broker.fetch("orders", "a")["records"]}
@@ -337,7 +353,12 @@ def test_requests_in_flight_are_answered_when_it_stops(env):
 def seconds_to_the_bucket(env, broker, records_before, push):
     began = time.monotonic()
     push()
-    wait_until(lambda: traffic.lake_counts(env).get("orders", (0, 0))[1] > records_before, 40, every=0.02, what="the push ships")
+    wait_until(
+        lambda: traffic.lake_counts(env).get("orders", (0, 0))[1] > records_before,
+        40,
+        every=0.02,
+        what="the push ships",
+    )
     return time.monotonic() - began
 
 
@@ -347,9 +368,15 @@ def test_a_lone_push_to_an_idle_broker_is_in_the_bucket_within_window_guard_and_
     """Nothing else happens on the broker but the sink's own lease refreshes, which come every ten seconds."""
     window, guard = case
     limit = (window + guard) / 1000 + 3
-    broker = env.broker(settings(
-        env, QUEEN_S3_MAX_WINDOW_MS=window, QUEEN_S3_SAFE_GUARD_MS=guard, QUEEN_S3_DISCOVERY_INTERVAL_MS=2000, QUEEN_S3_START="latest",
-    )).start()
+    broker = env.broker(
+        settings(
+            env,
+            QUEEN_S3_MAX_WINDOW_MS=window,
+            QUEEN_S3_SAFE_GUARD_MS=guard,
+            QUEEN_S3_DISCOVERY_INTERVAL_MS=2000,
+            QUEEN_S3_START="latest",
+        )
+    ).start()
     broker.call("POST", "/api/v1/configure", {"queue": "orders"})
     broker.wait_log("queue restored queue=orders", timeout=20)
     ledger = Ledger(env.dir / "ledger")

@@ -33,18 +33,40 @@ def test_the_elements_of_an_answer(env):
     assert isinstance(version, int) and version > 0
     found = broker.kv(get("k"))[0]
     assert set(found) == {"index", "op", "found", "key", "value", "version", "expiresAt", "updatedAt"}, found
-    assert found["found"] is True and found["version"] == version and found["expiresAt"] is None and TIME.fullmatch(found["updatedAt"])
+    assert (
+        found["found"] is True
+        and found["version"] == version
+        and found["expiresAt"] is None
+        and TIME.fullmatch(found["updatedAt"])
+    )
     assert broker.kv(get("none"))[0] == {"index": 0, "op": "get", "found": False, "key": "none"}
     lost = broker.kv({**put("k", 9), "op": "putIfAbsent"})[0]
-    assert lost == {"index": 0, "op": "putIfAbsent", "applied": False, "reason": "exists", "key": "k", "value": found["value"], "version": version}
+    assert lost == {
+        "index": 0,
+        "op": "putIfAbsent",
+        "applied": False,
+        "reason": "exists",
+        "key": "k",
+        "value": found["value"],
+        "version": version,
+    }
     lost = broker.kv(put("k", 9, expect=version + 1))[0]
-    assert (lost["applied"], lost["reason"], lost["value"], lost["version"]) == (False, "version", found["value"], version)
+    assert (lost["applied"], lost["reason"], lost["value"], lost["version"]) == (
+        False,
+        "version",
+        found["value"],
+        version,
+    )
     lost = broker.kv(put("none", 9, expect=5))[0]
     assert (lost["reason"], lost["value"], lost["version"]) == ("absent", None, 0)
     many = broker.kv({"op": "getMany", "ns": "n", "keys": ["z", "k", "a"]})[0]
-    assert [r["key"] for r in many["rows"]] == ["k"] and sorted(many["missing"]) == ["a", "z"] and many["truncated"] is False
+    assert (
+        [r["key"] for r in many["rows"]] == ["k"]
+        and sorted(many["missing"]) == ["a", "z"]
+        and many["truncated"] is False
+    )
     assert set(many["rows"][0]) == {"key", "value", "version", "expiresAt", "updatedAt"}
-    timed = broker.kv(put("t", 1, ttlSeconds=100), )[0]
+    timed = broker.kv(put("t", 1, ttlSeconds=100))[0]
     assert timed["applied"] and TIME.fullmatch(broker.kv(get("t"))[0]["expiresAt"])
     check = broker.kv({"op": "check", "ns": "n", "key": "k", "expect": version})[0]
     assert check["applied"] is True, check
@@ -62,7 +84,7 @@ def test_values_are_stored_normalised(env):
     body = '[{"op":"put","ns":"n","key":"k","forever":true,"value":{ "b" : 1.0, "a": 1e2 , "c":"\\u00e9\\/", "b":2.50 , "n":-0, "i": 9007199254740993}}]'
     assert broker.request("POST", "/api/v1/kv", body).status == 200
     text = broker.request("POST", "/api/v1/kv", [get("k")]).body.decode()
-    value = text[text.index('"value":') + 8: text.index(',"version"')]
+    value = text[text.index('"value":') + 8 : text.index(',"version"')]
     parsed = json.loads(value)
     assert list(parsed) == ["a", "b", "c", "i", "n"] and " " not in value, value
     assert parsed["b"] == 2.5 and parsed["a"] == 100 and parsed["c"] == "é/" and parsed["i"] == 9007199254740993, value
@@ -80,7 +102,9 @@ def test_two_racing_puts_if_absent_have_one_winner(env):
         def race(who):
             with broker.session() as call:
                 barrier.wait()
-                answers.append((who, call("POST", "/api/v1/kv", [{**put(f"k{n}", who), "op": "putIfAbsent"}]).json["results"][0]))
+                answers.append(
+                    (who, call("POST", "/api/v1/kv", [{**put(f"k{n}", who), "op": "putIfAbsent"}]).json["results"][0])
+                )
 
         threads = [threading.Thread(target=race, args=(who,)) for who in ("a", "b")]
         for t in threads:
@@ -107,7 +131,9 @@ def test_compare_and_set_from_16_clients_counts_exactly(env):
                 seen = call("POST", "/api/v1/kv", [get("c")]).json["results"][0]
                 done = 0
                 while done < 63:
-                    result = call("POST", "/api/v1/kv", [put("c", seen["value"] + 1, expect=seen["version"])]).json["results"][0]
+                    result = call("POST", "/api/v1/kv", [put("c", seen["value"] + 1, expect=seen["version"])]).json[
+                        "results"
+                    ][0]
                     if result["applied"]:
                         done += 1
                         versions.append((result["version"], result["value"]))
@@ -167,7 +193,7 @@ def test_a_row_is_gone_at_its_instant_on_an_idle_broker_too(env):
     time.sleep(1.2)
     broker.start()
     assert broker.kv(get("x"))[0]["found"] is False, "expired while the broker was down"
-    replaced = broker.kv(put("y", 1, ttlSeconds=1), )[0]
+    replaced = broker.kv(put("y", 1, ttlSeconds=1))[0]
     broker.kv(put("y", 2, expect=replaced["version"]))
     time.sleep(1.2)
     assert broker.kv(get("y"))[0]["found"] is True, "a put replaces the expiry too"
@@ -180,13 +206,20 @@ def test_a_losing_required_write_undoes_the_whole_call(env):
     answer = broker.call("POST", "/api/v1/kv", calls)
     there = broker.kv(get("c"))[0]
     assert answer == {
-        "ok": False, "reason": "kv_precondition", "failedIndex": 2, "kvReason": "exists", "version": there["version"], "value": "there"
+        "ok": False,
+        "reason": "kv_precondition",
+        "failedIndex": 2,
+        "kvReason": "exists",
+        "version": there["version"],
+        "value": "there",
     }, answer
     rows = broker.kv({"op": "getMany", "ns": "n", "keys": ["a", "b", "c", "d", "e"]})[0]
     assert [(r["key"], r["value"]) for r in rows["rows"]] == [("c", "there")], rows
     # Two lose: the one reported is the first by the bytes of the keys, not by its place in the call.
     broker.kv(put("y", 1), put("z", 1))
-    answer = broker.call("POST", "/api/v1/kv", [put("z", 2, expect=0, required=True), put("y", 2, expect=0, required=True)])
+    answer = broker.call(
+        "POST", "/api/v1/kv", [put("z", 2, expect=0, required=True), put("y", 2, expect=0, required=True)]
+    )
     assert answer["failedIndex"] == 1, answer
     # Without `required` a loser affects only itself.
     results = broker.kv(put("f", 1), put("c", 2, expect=0))
@@ -200,8 +233,14 @@ def test_a_losing_required_write_undoes_the_whole_call(env):
 def test_the_order_inside_a_call(env):
     broker = env.broker().start()
     broker.kv(put("k", "old"))
-    results = broker.kv(get("k"), put("k", "new"), get("k"), {"op": "getPrefix", "ns": "n", "prefix": "k"}, put("k2", 1),
-                        {"op": "getMany", "ns": "n", "keys": ["k2", "k"]})
+    results = broker.kv(
+        get("k"),
+        put("k", "new"),
+        get("k"),
+        {"op": "getPrefix", "ns": "n", "prefix": "k"},
+        put("k2", 1),
+        {"op": "getMany", "ns": "n", "keys": ["k2", "k"]},
+    )
     assert [r["index"] for r in results] == list(range(6))
     assert (results[0]["value"], results[2]["value"]) == ("old", "new")
     assert [r["key"] for r in results[3]["rows"]] == ["k", "k2"], "a prefix read sees every write of the call"
@@ -213,10 +252,12 @@ def test_prefix_paging(env):
     broker = env.broker().start()
     keys = [f"p{n:04d}" for n in range(2500)] + ["p\U0010ffff", "p\U0010ffffx", "q"]
     for n in range(0, len(keys), 250):
-        broker.kv(*[put(key, key) for key in keys[n:n + 250]])
+        broker.kv(*[put(key, key) for key in keys[n : n + 250]])
     found, after, pages = [], None, 0
     while True:
-        r = broker.kv({"op": "getPrefix", "ns": "n", "prefix": "p", "limit": 1000, **({"after": after} if after else {})})[0]
+        r = broker.kv(
+            {"op": "getPrefix", "ns": "n", "prefix": "p", "limit": 1000, **({"after": after} if after else {})}
+        )[0]
         found += [row["key"] for row in r["rows"]]
         pages += 1
         if not r["truncated"]:
@@ -235,7 +276,9 @@ def test_prefix_paging(env):
         broker.kv(put(f"big{n:03d}", "x" * 65000))
     found, after, truncated = [], None, 0
     while True:
-        r = broker.kv({"op": "getPrefix", "ns": "n", "prefix": "big", "limit": 1000, **({"after": after} if after else {})})[0]
+        r = broker.kv(
+            {"op": "getPrefix", "ns": "n", "prefix": "big", "limit": 1000, **({"after": after} if after else {})}
+        )[0]
         found += [row["key"] for row in r["rows"]]
         truncated += r["truncated"]
         after = r["nextAfter"]
@@ -262,31 +305,52 @@ def test_incr(env):
 
 
 REFUSED = [
-    ("{", 400, "kv_bad_body"), ({"op": "get"}, 400, "kv_bad_body"), ([1], 400, "kv_bad_body"), ("", 400, "kv_bad_body"),
-    ([{"op": "frob", "ns": "n", "key": "k"}], 400, "kv_unknown_op"), ([{"op": "putIfVersion", "ns": "n", "key": "k"}], 400, "kv_unknown_op"),
+    ("{", 400, "kv_bad_body"),
+    ({"op": "get"}, 400, "kv_bad_body"),
+    ([1], 400, "kv_bad_body"),
+    ("", 400, "kv_bad_body"),
+    ([{"op": "frob", "ns": "n", "key": "k"}], 400, "kv_unknown_op"),
+    ([{"op": "putIfVersion", "ns": "n", "key": "k"}], 400, "kv_unknown_op"),
     ([{"ns": "n", "key": "k"}], 400, "kv_unknown_op"),
-    ([get("k", ns="")], 400, "kv_bad_namespace"), ([get("k", ns="N")], 400, "kv_bad_namespace"), ([get("k", ns="a b")], 400, "kv_bad_namespace"),
-    ([get("k", ns="-a")], 400, "kv_bad_namespace"), ([get("k", ns="a" * 65)], 400, "kv_bad_namespace"), ([{"op": "get", "key": "k"}], 400, "kv_bad_namespace"),
-    ([get("")], 400, "kv_bad_key"), ([get("a\0b")], 400, "kv_bad_key"), ([{"op": "get", "ns": "n"}], 400, "kv_bad_key"),
-    ([{"op": "get", "ns": "n", "key": 1}], 400, "kv_bad_key"), ('[{"op":"get","ns":"n","key":"\\ud800"}]', 400, "kv_bad_key"),
-    ([get("k" * 600)], None, ("kv_bad_key", "kv_key_too_large")), ([get("k" * 512)], 413, "kv_key_too_large"),
+    ([get("k", ns="")], 400, "kv_bad_namespace"),
+    ([get("k", ns="N")], 400, "kv_bad_namespace"),
+    ([get("k", ns="a b")], 400, "kv_bad_namespace"),
+    ([get("k", ns="-a")], 400, "kv_bad_namespace"),
+    ([get("k", ns="a" * 65)], 400, "kv_bad_namespace"),
+    ([{"op": "get", "key": "k"}], 400, "kv_bad_namespace"),
+    ([get("")], 400, "kv_bad_key"),
+    ([get("a\0b")], 400, "kv_bad_key"),
+    ([{"op": "get", "ns": "n"}], 400, "kv_bad_key"),
+    ([{"op": "get", "ns": "n", "key": 1}], 400, "kv_bad_key"),
+    ('[{"op":"get","ns":"n","key":"\\ud800"}]', 400, "kv_bad_key"),
+    ([get("k" * 600)], None, ("kv_bad_key", "kv_key_too_large")),
+    ([get("k" * 512)], 413, "kv_key_too_large"),
     ([{"op": "put", "ns": "n", "key": "k", "value": 1}], 400, "kv_expiry_not_specified"),
     ([put("k", 1, ttlSeconds=5, forever=True)], 400, "kv_expiry_not_specified"),
-    ([put("k", 1, ttlSeconds=0)], 400, "kv_bad_ttl"), ([put("k", 1, ttlSeconds=-1)], 400, "kv_bad_ttl"), ([put("k", 1, ttlSeconds=1.5)], 400, "kv_bad_ttl"),
+    ([put("k", 1, ttlSeconds=0)], 400, "kv_bad_ttl"),
+    ([put("k", 1, ttlSeconds=-1)], 400, "kv_bad_ttl"),
+    ([put("k", 1, ttlSeconds=1.5)], 400, "kv_bad_ttl"),
     ([put("k", 1, ttlSeconds="5")], 400, "kv_bad_ttl"),
-    ([put("k", 1, expect=None)], 400, "kv_bad_expect"), ([put("k", 1, expect=-1)], 400, "kv_bad_expect"), ([put("k", 1, expect="1")], 400, "kv_bad_expect"),
-    ([put("k", 1, expect=1.5)], 400, "kv_bad_expect"), ([{**put("k", 1, expect=3), "op": "putIfAbsent"}], 400, "kv_bad_expect"),
+    ([put("k", 1, expect=None)], 400, "kv_bad_expect"),
+    ([put("k", 1, expect=-1)], 400, "kv_bad_expect"),
+    ([put("k", 1, expect="1")], 400, "kv_bad_expect"),
+    ([put("k", 1, expect=1.5)], 400, "kv_bad_expect"),
+    ([{**put("k", 1, expect=3), "op": "putIfAbsent"}], 400, "kv_bad_expect"),
     ([{"op": "check", "ns": "n", "key": "k"}], 400, "kv_bad_expect"),
-    ([{"op": "getPrefix", "ns": "n"}], 400, "kv_prefix_required"), ([{"op": "getPrefix", "ns": "n", "prefix": ""}], 400, "kv_prefix_required"),
-    ([get("k")] * 257, 400, "kv_too_many_ops"), ([{"op": "getMany", "ns": "n", "keys": [str(n) for n in range(1025)]}], 400, "kv_too_many_keys"),
+    ([{"op": "getPrefix", "ns": "n"}], 400, "kv_prefix_required"),
+    ([{"op": "getPrefix", "ns": "n", "prefix": ""}], 400, "kv_prefix_required"),
+    ([get("k")] * 257, 400, "kv_too_many_ops"),
+    ([{"op": "getMany", "ns": "n", "keys": [str(n) for n in range(1025)]}], 400, "kv_too_many_keys"),
     ([{"op": "getPrefix", "ns": "n", "prefix": "p", "limit": 1000}] * 2, 400, "kv_too_many_keys"),
-    ([put("k", 1), put("k", 2)], 400, "kv_duplicate_key_in_call"), ([put("k", 1), delete("k")], 400, "kv_duplicate_key_in_call"),
+    ([put("k", 1), put("k", 2)], 400, "kv_duplicate_key_in_call"),
+    ([put("k", 1), delete("k")], 400, "kv_duplicate_key_in_call"),
     ([{**get("k"), "tenant": "x"}], 400, "kv_tenant_not_an_input"),
     ([put("k", "x" * 65536)], 413, "kv_value_too_large"),
     ('[{"op":"put","ns":"n","key":"k","forever":true,"value":1E400}]', 400, None),
     ('[{"op":"put","ns":"n","key":"k","forever":true,"value":"\\ud800"}]', 400, None),
     ('[{"op":"put","ns":"n","key":"k","forever":true,"value":' + "[" * 1000000 + "]" * 1000000 + "}]", None, None),
-    (b'[{"op":"get","ns":"n","key":"\xff"}]', 400, None), (b"\x00", 400, "kv_bad_body"),
+    (b'[{"op":"get","ns":"n","key":"\xff"}]', 400, None),
+    (b"\x00", 400, "kv_bad_body"),
 ]
 
 
@@ -297,9 +361,17 @@ def test_refusals(env):
     for body, status, reason in REFUSED:
         answer = broker.request("POST", "/api/v1/kv", body)
         kinds = {400: "kv_bad_request", 413: "payload_too_large"}
-        good = answer.status in ((status,) if status else (400, 413)) and set(answer.json) == {"error", "reason", "detail"}
+        good = answer.status in ((status,) if status else (400, 413)) and set(answer.json) == {
+            "error",
+            "reason",
+            "detail",
+        }
         reasons = (reason,) if isinstance(reason, str) else reason
-        good = good and answer.json["error"] == kinds[answer.status] and (reasons is None or answer.json["reason"] in reasons)
+        good = (
+            good
+            and answer.json["error"] == kinds[answer.status]
+            and (reasons is None or answer.json["reason"] in reasons)
+        )
         if not good:
             wrong.append((str(body)[:120], status, reason, answer))
     assert not wrong, wrong
@@ -321,7 +393,9 @@ def test_rows_survive_kills(env):
                 if key in keys:
                     continue
                 keys.add(key)
-                operations.append(delete(key) if r.random() < 0.3 else put(key, [r.randrange(1000), "x" * r.choice([0, 5000])]))
+                operations.append(
+                    delete(key) if r.random() < 0.3 else put(key, [r.randrange(1000), "x" * r.choice([0, 5000])])
+                )
             for operation, result in zip(operations, broker.kv(*operations)):
                 if operation["op"] == "put":
                     assert result["applied"]

@@ -17,12 +17,20 @@ RECORDS = 27000
 
 def settings(env, **more):
     return {
-        **env.lake("*"), "QUEEN_S3_SAFE_GUARD_MS": 200, "QUEEN_RAFT_SEGMENT_BYTES": 4194304, "QUEEN_S3_CHECKPOINT_EVERY": 2, **more
+        **env.lake("*"),
+        "QUEEN_S3_SAFE_GUARD_MS": 200,
+        "QUEEN_RAFT_SEGMENT_BYTES": 4194304,
+        "QUEEN_S3_CHECKPOINT_EVERY": 2,
+        **more,
     }
 
 
 def partitions_of(queue):
-    names = [f"{name}{n}" if n else name for n in range(1 + PARTITIONS // len(traffic.ODD_NAMES)) for name in traffic.ODD_NAMES]
+    names = [
+        f"{name}{n}" if n else name
+        for n in range(1 + PARTITIONS // len(traffic.ODD_NAMES))
+        for name in traffic.ODD_NAMES
+    ]
     return names[:PARTITIONS]
 
 
@@ -30,15 +38,17 @@ def make_batches(env, records=RECORDS):
     """Pushes of 1 to 500 records; every partition is written, the first pass in one push each 50."""
     batches = Batches(env.random, QUEUES, partitions_of, largest=500)
     made = [
-        [batches.item(queue, name) for name in names[n:n + 50]]
-        for queue in QUEUES for names in [partitions_of(queue)] for n in range(0, PARTITIONS, 50)
+        [batches.item(queue, name) for name in names[n : n + 50]]
+        for queue in QUEUES
+        for names in [partitions_of(queue)]
+        for n in range(0, PARTITIONS, 50)
     ]
     count = sum(map(len, made))
     for n, payload in enumerate([traffic.LONG_STRING, "[" + ",".join(["1.0"] * 200000) + "]"] + traffic.HOSTILE):
         made.append([batches.item(queue, payload=payload) for queue in QUEUES])
         count += len(QUEUES)
     while count < records:
-        batch = batches.next()[:records - count]
+        batch = batches.next()[: records - count]
         count += len(batch)
         made.append(batch)
     env.random.shuffle(made)
@@ -58,7 +68,10 @@ def test_27000_records_over_1350_partitions_are_in_the_lake_once_and_byte_by_byt
     broker = env.broker(settings(env, QUEEN_S3_COMPRESSION=compression, QUEEN_S3_ALIGN=align)).start()
     ledger = Ledger(env.dir / "ledger")
     batches = make_batches(env)
-    traffic.push_all(broker, ledger, batches, threads=6)
+    for queue in QUEUES:
+        broker.call("POST", "/api/v1/configure", {"queue": queue})
+    wait_until(lambda: all((broker.sink_queue(q) or {}).get("ownedHere") for q in QUEUES), what="the sink to run them")
+    traffic.push_all(broker, ledger, batches, threads=6, pause=0.02)
     assert ledger.count() == RECORDS
     traffic.wait_complete(broker, QUEUES, timeout=90)
     traffic.check_read_back(broker, ledger)
@@ -115,13 +128,16 @@ def test_latest_finds_a_queue_that_comes_later(env):
 @mark(timeout=100)
 def test_a_size_close_and_the_memory_budget_keep_the_lake_exact(env):
     """Windows of 1 MiB in pushes of 300 KB, and a budget of 1 MiB over three queues: many windows, none wrong."""
-    broker = env.broker(settings(
-        env, QUEEN_S3_TARGET_MB=1, QUEEN_S3_MEMORY_MB=1, QUEEN_S3_MAX_WINDOW_MS=8000, QUEEN_S3_ALIGN="none",
-    )).start()
+    broker = env.broker(
+        settings(env, QUEEN_S3_TARGET_MB=1, QUEEN_S3_MEMORY_MB=1, QUEEN_S3_MAX_WINDOW_MS=8000, QUEEN_S3_ALIGN="none")
+    ).start()
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, QUEUES, ["a", "b", "c"], hostile=False)
     pushes = [
-        [batches.item(payload=json.dumps({"n": n, "text": "".join(env.random.choices("abcdef", k=100000))})) for _ in range(3)]
+        [
+            batches.item(payload=json.dumps({"n": n, "text": "".join(env.random.choices("abcdef", k=100000))}))
+            for _ in range(3)
+        ]
         for n in range(60)
     ]
     traffic.push_all(broker, ledger, pushes)
@@ -131,14 +147,18 @@ def test_a_size_close_and_the_memory_budget_keep_the_lake_exact(env):
     windows = [w for queue in QUEUES for w in judged.windows[queue]]
     assert len(windows) >= 9, "8 s windows would be one or two each"
     for window in windows:
-        weight = sum(64 + len(r.transaction_id) + len(r.partition.encode()) + len(r.payload.encode()) for r in window.records)
+        weight = sum(
+            64 + len(r.transaction_id) + len(r.partition.encode()) + len(r.payload.encode()) for r in window.records
+        )
         assert weight < 1048576 + 400000, f"window {window.k} of {window.queue} weighs {weight}"
 
 
 @mark(timeout=60)
 def test_names_of_queues_that_need_escapes_and_shortening(env):
     """One record in each of many oddly named queues; names over 249 encoded bytes are shortened in keys."""
-    queues = sorted({name for name in traffic.ODD_NAMES if name} | {"q" * 249, "q" * 250, "ö" * 41, "ö" * 42, "🐝" * 60, "/" * 100})
+    queues = sorted(
+        {name for name in traffic.ODD_NAMES if name} | {"q" * 249, "q" * 250, "ö" * 41, "ö" * 42, "🐝" * 60, "/" * 100}
+    )
     broker = env.broker(settings(env)).start()
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, queues, ["p", "ü", "🐝", "..", "%2F"])

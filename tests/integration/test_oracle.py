@@ -40,27 +40,40 @@ class Lake:
     def __init__(self):
         self.queues = {
             "orders": [
-                {"tStart": T0, "tEnd": T0 + 500, "rows": [
-                    ["cust-1", 0, "a0", T0 + 100, '{"n": 42.00}'],
-                    ["cust-1", 1, "a1", T0 + 100, '[1E+400, -0]'],
-                    ["cust-1", 2, "a2", T0 + 200, '"\\ud83d\\ude00"'],
-                    ["cust-2", 0, "b0", T0 + 100, 'null'],
-                ]},
-                {"tStart": T0 + 500, "tEnd": T0 + HOUR, "rows": [
-                    ["cust-1", 3, "a3", T0 + 500, '{"a":1,"a":2}'],
-                    ["cust-2", 1, "b1", T0 + 900, '"x"'],
-                ]},
-                {"tStart": T0 + 3 * HOUR, "tEnd": T0 + 3 * HOUR + 70, "rows": [  # two empty hours were skipped
-                    ["cust-1", 4, "a4", T0 + 3 * HOUR + 1, '{}'],
-                    ["cust-2", 2, "b2", T0 + 3 * HOUR + 2, '{"t":"one"}'],
-                ]},
+                {
+                    "tStart": T0,
+                    "tEnd": T0 + 500,
+                    "rows": [
+                        ["cust-1", 0, "a0", T0 + 100, '{"n": 42.00}'],
+                        ["cust-1", 1, "a1", T0 + 100, "[1E+400, -0]"],
+                        ["cust-1", 2, "a2", T0 + 200, '"\\ud83d\\ude00"'],
+                        ["cust-2", 0, "b0", T0 + 100, "null"],
+                    ],
+                },
+                {
+                    "tStart": T0 + 500,
+                    "tEnd": T0 + HOUR,
+                    "rows": [["cust-1", 3, "a3", T0 + 500, '{"a":1,"a":2}'], ["cust-2", 1, "b1", T0 + 900, '"x"']],
+                },
+                {
+                    "tStart": T0 + 3 * HOUR,
+                    "tEnd": T0 + 3 * HOUR + 70,
+                    "rows": [  # two empty hours were skipped
+                        ["cust-1", 4, "a4", T0 + 3 * HOUR + 1, "{}"],
+                        ["cust-2", 2, "b2", T0 + 3 * HOUR + 2, '{"t":"one"}'],
+                    ],
+                },
             ],
             ODD: [
-                {"tStart": T0, "tEnd": T0 + HOUR, "rows": [
-                    ['p:2 "100%" \t', 0, "", T0 + 300, '{ "two":  1 }'],
-                    ["🐝", 0, "t\\\n", T0 + 300, json.dumps('{"lone":"\\ud800"}')],  # quoted
-                    ["🐝", 1, "u", T0 + 301, json.dumps("[" * 501 + "]" * 501)],
-                ]},
+                {
+                    "tStart": T0,
+                    "tEnd": T0 + HOUR,
+                    "rows": [
+                        ['p:2 "100%" \t', 0, "", T0 + 300, '{ "two":  1 }'],
+                        ["🐝", 0, "t\\\n", T0 + 300, json.dumps('{"lone":"\\ud800"}')],  # quoted
+                        ["🐝", 1, "u", T0 + 301, json.dumps("[" * 501 + "]" * 501)],
+                    ],
+                }
             ],
         }
         self.pushed = {  # what was pushed, where the line differs from it
@@ -77,10 +90,17 @@ class Lake:
         entries = []
         for queue, windows in self.queues.items():
             for partition, offset, transaction_id, ts, payload in (r for w in windows for r in w["rows"]):
-                entries.append({
-                    "queue": queue, "partition": partition, "offset": offset, "transactionId": transaction_id,
-                    "payload": self.pushed.get((queue, partition, offset), payload), "message_id": "m", "push": f"at {ts}",
-                })
+                entries.append(
+                    {
+                        "queue": queue,
+                        "partition": partition,
+                        "offset": offset,
+                        "transactionId": transaction_id,
+                        "payload": self.pushed.get((queue, partition, offset), payload),
+                        "message_id": "m",
+                        "push": f"at {ts}",
+                    }
+                )
         return entries
 
     def object_key(self, queue, k, window):
@@ -129,13 +149,24 @@ class Lake:
         stamps = [row[3] for row in rows]
         codec = {".zst": "zstd", ".gz": "gzip", "": "none"}[self.ending()]
         manifest = {
-            "sink": "default", "tenant": TENANT, "queue": queue, "k": k, "tStart": window["tStart"], "tEnd": window["tEnd"],
-            "format": "jsonl", "compression": codec, "layout": "merged",
+            "sink": "default",
+            "tenant": TENANT,
+            "queue": queue,
+            "k": k,
+            "tStart": window["tStart"],
+            "tEnd": window["tEnd"],
+            "format": "jsonl",
+            "compression": codec,
+            "layout": "merged",
             "objects": [
                 {"key": key, "bytes": len(data), "records": len(rows), "sha256": hashlib.sha256(data).hexdigest()}
             ],
-            "records": len(rows), "bytes": len(data), "partitions": len({row[0] for row in rows}),
-            "minTs": min(stamps), "maxTs": max(stamps), "lost": [],
+            "records": len(rows),
+            "bytes": len(data),
+            "partitions": len({row[0] for row in rows}),
+            "minTs": min(stamps),
+            "maxTs": max(stamps),
+            "lost": [],
             "writer": "queen-s3/2.0.0 jsonl" + ("" if codec == "none" else "+" + codec),
             "committedAt": "2026-10-03T10:37:44.741000Z",
         }
@@ -295,7 +326,9 @@ def k_from_zero(lake):
 
 
 def empty_object_beside(lake):
-    lake.queues["orders"].append({"tStart": T0 + 3 * HOUR + 70, "tEnd": T0 + 3 * HOUR + 80, "rows": [["x", 0, "", 1, "1"]]})
+    lake.queues["orders"].append(
+        {"tStart": T0 + 3 * HOUR + 70, "tEnd": T0 + 3 * HOUR + 80, "rows": [["x", 0, "", 1, "1"]]}
+    )
 
 
 def key_in_lower_case_escapes(lake):
@@ -311,17 +344,42 @@ def key_with_other_padding(lake):
 
 
 CONTENT = {
-    lost_line: "missing", doubled_line: "doubled", altered_payload: "payload", payload_spaces_lost: "payload",
-    swapped_order: "order", partitions_not_in_byte_order: "order", wrong_offset: "offset", transaction_id_altered: "unasked",
-    record_outside_bounds: "bounds", record_before_its_window: "bounds", altered_ts_within_the_bounds: "stamp",
-    altered_ts_of_a_lone_push: "stamp", one_stamp_for_two_pushes: "stamp", ts_falls_while_the_offset_rises: "order",
-    line_in_two_windows: "doubled", line_in_the_wrong_queue: "unasked", unreadable_payload_not_quoted: "payload",
-    deep_payload_not_quoted: "payload", readable_payload_quoted: "payload", line_break_kept: "object",
-    other_escapes_in_a_name: "line", spaces_between_fields: "line", fields_in_another_order: "line",
-    ts_in_milliseconds: "line", nobody_pushed_it: "unasked", end_of_a_queue_missing: "missing",
-    a_whole_queue_missing: "missing", overlapping_windows: "window", gap_between_windows: "window",
-    window_crosses_the_hour: "window", first_window_begins_late: "window", k_gap: "window", k_from_zero: "window",
-    empty_object_beside: "bounds", key_in_lower_case_escapes: "key", key_of_another_hour: "key",
+    lost_line: "missing",
+    doubled_line: "doubled",
+    altered_payload: "payload",
+    payload_spaces_lost: "payload",
+    swapped_order: "order",
+    partitions_not_in_byte_order: "order",
+    wrong_offset: "offset",
+    transaction_id_altered: "unasked",
+    record_outside_bounds: "bounds",
+    record_before_its_window: "bounds",
+    altered_ts_within_the_bounds: "stamp",
+    altered_ts_of_a_lone_push: "stamp",
+    one_stamp_for_two_pushes: "stamp",
+    ts_falls_while_the_offset_rises: "order",
+    line_in_two_windows: "doubled",
+    line_in_the_wrong_queue: "unasked",
+    unreadable_payload_not_quoted: "payload",
+    deep_payload_not_quoted: "payload",
+    readable_payload_quoted: "payload",
+    line_break_kept: "object",
+    other_escapes_in_a_name: "line",
+    spaces_between_fields: "line",
+    fields_in_another_order: "line",
+    ts_in_milliseconds: "line",
+    nobody_pushed_it: "unasked",
+    end_of_a_queue_missing: "missing",
+    a_whole_queue_missing: "missing",
+    overlapping_windows: "window",
+    gap_between_windows: "window",
+    window_crosses_the_hour: "window",
+    first_window_begins_late: "window",
+    k_gap: "window",
+    k_from_zero: "window",
+    empty_object_beside: "bounds",
+    key_in_lower_case_escapes: "key",
+    key_of_another_hour: "key",
     key_with_other_padding: "key",
 }
 
@@ -516,12 +574,25 @@ def bytes_behind_the_frame(env, lake):
 
 
 FILES = {
-    missing_object: "object", missing_manifest: "orphan", missing_last_manifest: "orphan", extra_object: "orphan",
-    flipped_bit: "object", torn_object: "object", empty_object: "object", torn_manifest: "manifest",
-    manifest_is_a_list: "manifest", field_twice_in_a_manifest: "manifest", temporary_beside_the_objects: "stray",
-    unfinished_upload: "temporary", unknown_file: "stray", object_is_a_link: "stray",
-    checkpoint_goes_on_elsewhere: "checkpoint", checkpoint_without_a_partition: "checkpoint",
-    no_line_break_at_the_end: "object", frame_with_a_checksum: "object", frame_of_another_level: "object",
+    missing_object: "object",
+    missing_manifest: "orphan",
+    missing_last_manifest: "orphan",
+    extra_object: "orphan",
+    flipped_bit: "object",
+    torn_object: "object",
+    empty_object: "object",
+    torn_manifest: "manifest",
+    manifest_is_a_list: "manifest",
+    field_twice_in_a_manifest: "manifest",
+    temporary_beside_the_objects: "stray",
+    unfinished_upload: "temporary",
+    unknown_file: "stray",
+    object_is_a_link: "stray",
+    checkpoint_goes_on_elsewhere: "checkpoint",
+    checkpoint_without_a_partition: "checkpoint",
+    no_line_break_at_the_end: "object",
+    frame_with_a_checksum: "object",
+    frame_of_another_level: "object",
     bytes_behind_the_frame: "object",
 }
 
@@ -615,7 +686,9 @@ def test_a_repeated_push_settles_an_unknown_outcome(env):
 
 def test_an_optional_record_may_be_missing_but_not_wrong(env):
     lake = Lake()
-    lake.ledger.append({"queue": "gone", "partition": "p", "transactionId": "t", "payload": "1", "offset": 0, "optional": True})
+    lake.ledger.append(
+        {"queue": "gone", "partition": "p", "transactionId": "t", "payload": "1", "offset": 0, "optional": True}
+    )
     for entry in lake.ledger:
         entry["optional"] = entry["queue"] == "orders" or entry["queue"] == "gone"
     lake.queues["orders"][0]["rows"] = lake.rows()[2:3]
@@ -645,6 +718,7 @@ def test_a_partition_created_anew_begins_at_offset_0(env):
 def test_other_compressions(env, case):
     lake = Lake()
     if case == "gzip":
+
         def member(text):
             deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
             body = deflate.compress(text) + deflate.flush()

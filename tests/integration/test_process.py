@@ -139,6 +139,10 @@ def test_push_says_what_is_wrong(env):
     assert code == 1 and "127.0.0.1:1" in err, err
     code, _, err = env.run("push")
     assert code == 2 and "usage: queen push" in err
+    code, out, err = env.run("push", "-h", PORT=1)  # no queue of that name
+    assert code == 0 and "usage: queen push" in out and err == "", out + err
+    code, _, err = env.run("push", "-q", "1", PORT=1)
+    assert code == 2 and "-q is no option" in err, err
     code, _, err = env.run("push", "q", "1", "--url", "https://x")
     assert code == 1 and "not http://" in err
     code, _, err = env.run("lake", "ls")

@@ -18,29 +18,80 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 S3_FIELDS = {"mode", "phase", "threads", "controlPlane", "sinks"}
 UNIT_FIELDS = {"tenant", "source", "cluster", "phase", "error", "restarts", "lastExit", "uptimeMs", "backoffMs"}
 SINK_FIELDS = {
-    "ok", "sink", "instance", "version", "running", "format", "compression", "layout", "align", "bucket", "health", "placement", "memory",
+    "ok",
+    "sink",
+    "instance",
+    "version",
+    "running",
+    "format",
+    "compression",
+    "layout",
+    "align",
+    "bucket",
+    "health",
+    "placement",
+    "memory",
     "queues",
 }
 BUCKET_FIELDS = {"reachable", "error", "checkedAt", "name", "endpoint", "region", "prefix"}
 QUEUE_FIELDS = {
-    "name", "ownedHere", "heldBy", "state", "k", "tEnd", "completeThrough", "safeTime", "lagSeconds", "redo", "bufferedBytes", "partitions",
-    "windowsCommitted", "records", "bytes", "recordsLost", "lastError",
+    "name",
+    "ownedHere",
+    "heldBy",
+    "state",
+    "k",
+    "tEnd",
+    "completeThrough",
+    "safeTime",
+    "lagSeconds",
+    "redo",
+    "bufferedBytes",
+    "partitions",
+    "windowsCommitted",
+    "records",
+    "bytes",
+    "recordsLost",
+    "lastError",
 }
 FAMILIES = [
-    ("queen_s3_lag_seconds", "gauge"), ("queen_s3_safe_lag_seconds", "gauge"), ("queen_s3_windows_committed_total", "counter"),
-    ("queen_s3_records_written_total", "counter"), ("queen_s3_bytes_written_total", "counter"), ("queen_s3_records_lost_total", "counter"),
-    ("queen_s3_window_records", "histogram"), ("queen_s3_window_bytes", "histogram"), ("queen_s3_buffer_bytes", "gauge"),
-    ("queen_s3_fetch_calls_total", "counter"), ("queen_s3_discovery_partitions", "gauge"), ("queen_s3_s3_requests_total", "counter"),
-    ("queen_s3_commit_precondition_lost_total", "counter"), ("queen_s3_checkpoint_age_windows", "gauge"),
-    ("queen_s3_queues_given_back_total", "counter"), ("queen_s3_records_quoted_total", "counter"),
+    ("queen_s3_lag_seconds", "gauge"),
+    ("queen_s3_safe_lag_seconds", "gauge"),
+    ("queen_s3_windows_committed_total", "counter"),
+    ("queen_s3_records_written_total", "counter"),
+    ("queen_s3_bytes_written_total", "counter"),
+    ("queen_s3_records_lost_total", "counter"),
+    ("queen_s3_window_records", "histogram"),
+    ("queen_s3_window_bytes", "histogram"),
+    ("queen_s3_buffer_bytes", "gauge"),
+    ("queen_s3_fetch_calls_total", "counter"),
+    ("queen_s3_discovery_partitions", "gauge"),
+    ("queen_s3_s3_requests_total", "counter"),
+    ("queen_s3_commit_precondition_lost_total", "counter"),
+    ("queen_s3_checkpoint_age_windows", "gauge"),
+    ("queen_s3_queues_given_back_total", "counter"),
+    ("queen_s3_records_quoted_total", "counter"),
 ]
 RECORD_BUCKETS = ["1", "10", "100", "1000", "10000", "100000", "1000000", "10000000", "+Inf"]
-BYTE_BUCKETS = ["1048576", "4194304", "16777216", "67108864", "134217728", "268435456", "536870912", "1073741824", "+Inf"]
+BYTE_BUCKETS = [
+    "1048576",
+    "4194304",
+    "16777216",
+    "67108864",
+    "134217728",
+    "268435456",
+    "536870912",
+    "1073741824",
+    "+Inf",
+]
 
 
 def settings(env, **more):
     return {
-        **env.lake("orders, missing-one"), "QUEEN_S3_MAX_WINDOW_MS": 500, "QUEEN_S3_SAFE_GUARD_MS": 100, "QUEEN_S3_CHECKPOINT_EVERY": 1, **more
+        **env.lake("orders, missing-one"),
+        "QUEEN_S3_MAX_WINDOW_MS": 500,
+        "QUEEN_S3_SAFE_GUARD_MS": 100,
+        "QUEEN_S3_CHECKPOINT_EVERY": 1,
+        **more,
     }
 
 
@@ -83,7 +134,10 @@ def test_status_and_health_without_a_sink(env):
     assert (body["status"], body["engine"], body["version"]) == ("healthy", "raft", "0.1.0")
     raft = body["raft"]
     assert (raft["role"], raft["leader"], raft["lag"], raft["storageReady"]) == ("leader", True, 0, True)
-    assert {"term", "applied", "commit", "clusterVersion", "kinds"} <= set(raft) and raft["apply"] == {"failure": None, "skipped": []}
+    assert {"term", "applied", "commit", "clusterVersion", "kinds"} <= set(raft) and raft["apply"] == {
+        "failure": None,
+        "skipped": [],
+    }
     before = raft["applied"]
     broker.push([{"queue": "q", "partition": "p", "payload": 1}])
     assert broker.health().json["raft"]["applied"] > before
@@ -107,21 +161,37 @@ def test_the_s3_block_has_every_field(env):
     assert list(status) == ["engine", "s3", "status"]
     s3 = status["s3"]
     assert S3_FIELDS <= set(s3), S3_FIELDS - set(s3)
-    assert (s3["mode"], s3["phase"], s3["controlPlane"]) == ("in-process", "running", {"error": None}) and 1 <= s3["threads"] <= 64
+    assert (s3["mode"], s3["phase"], s3["controlPlane"]) == ("in-process", "running", {"error": None}) and 1 <= s3[
+        "threads"
+    ] <= 64
     assert len(s3["sinks"]) == 1
     sink = s3["sinks"][0]
     assert UNIT_FIELDS | SINK_FIELDS <= set(sink), (UNIT_FIELDS | SINK_FIELDS) - set(sink)
     assert {name: sink[name] for name in UNIT_FIELDS - {"uptimeMs"}} == {
-        "tenant": TENANT, "source": "env", "cluster": None, "phase": "running", "error": None, "restarts": 0, "lastExit": None, "backoffMs": 0
+        "tenant": TENANT,
+        "source": "env",
+        "cluster": None,
+        "phase": "running",
+        "error": None,
+        "restarts": 0,
+        "lastExit": None,
+        "backoffMs": 0,
     }
     assert sink["uptimeMs"] > 0
     assert (sink["ok"], sink["sink"], sink["version"], sink["running"]) == (True, "default", "2.0.0", True)
     assert (sink["format"], sink["compression"], sink["layout"], sink["align"]) == ("jsonl", "zstd", "merged", "hour")
     assert sink["instance"].startswith("node-1@"), sink["instance"]
     bucket = sink["bucket"]
-    assert set(bucket) == BUCKET_FIELDS and ISO.fullmatch(bucket["checkedAt"]) and bucket["checkedAt"].endswith("000Z"), bucket
+    assert (
+        set(bucket) == BUCKET_FIELDS and ISO.fullmatch(bucket["checkedAt"]) and bucket["checkedAt"].endswith("000Z")
+    ), bucket
     assert {k: v for k, v in bucket.items() if k != "checkedAt"} == {
-        "reachable": True, "error": None, "name": "lake", "endpoint": f"file://{env.dir}/s3", "region": None, "prefix": "queen"
+        "reachable": True,
+        "error": None,
+        "name": "lake",
+        "endpoint": f"file://{env.dir}/s3",
+        "region": None,
+        "prefix": "queen",
     }
     assert sink["health"] == {"ok": True, "queues": 1}, sink["health"]
     assert sink["placement"] == {"givingBack": None, "held": 1, "nodes": 1, "queues": 2, "share": 2}, sink["placement"]
@@ -129,15 +199,30 @@ def test_the_s3_block_has_every_field(env):
     assert [q["name"] for q in sink["queues"]] == ["missing-one", "orders"], "sorted by name"
     missing, orders = sink["queues"]
     assert QUEUE_FIELDS <= set(missing) and QUEUE_FIELDS <= set(orders), QUEUE_FIELDS - set(orders)
-    assert (missing["state"], missing["ownedHere"], missing["k"], missing["tEnd"], missing["lagSeconds"]) == ("missing", False, 0, None, None)
+    assert (missing["state"], missing["ownedHere"], missing["k"], missing["tEnd"], missing["lagSeconds"]) == (
+        "missing",
+        False,
+        0,
+        None,
+        None,
+    )
     manifests = sorted(key for key in env.objects() if "/windows/" in key)
     documents = [json.loads(env.object_bytes(key)) for key in manifests]
-    assert (orders["state"], orders["ownedHere"], orders["heldBy"], orders["redo"]) == ("filling", True, None, False), orders
+    assert (orders["state"], orders["ownedHere"], orders["heldBy"], orders["redo"]) == (
+        "filling",
+        True,
+        None,
+        False,
+    ), orders
     assert (orders["k"], orders["windowsCommitted"], orders["recordsLost"]) == (len(documents), len(documents), 0)
     assert orders["records"] == sum(d["records"] for d in documents) == ledger.count()
     assert orders["bytes"] == sum(d["bytes"] for d in documents)
     assert oracle.from_iso(orders["tEnd"]) == documents[-1]["tEnd"]
-    assert ISO.fullmatch(orders["completeThrough"]) and ISO.fullmatch(orders["safeTime"]) and orders["completeThrough"] <= orders["safeTime"]
+    assert (
+        ISO.fullmatch(orders["completeThrough"])
+        and ISO.fullmatch(orders["safeTime"])
+        and orders["completeThrough"] <= orders["safeTime"]
+    )
     lag = (oracle.from_iso(orders["safeTime"]) - oracle.from_iso(orders["completeThrough"])) / 1e6
     assert abs(orders["lagSeconds"] - lag) < 1e-9 and isinstance(orders["lagSeconds"], float)
     assert orders["partitions"] == len({row["partition"] for row in ledger.rows}) and orders["bufferedBytes"] == 0
@@ -156,7 +241,9 @@ def test_the_block_while_a_window_fills(env):
     assert row["bufferedBytes"] == weight, (row, weight)
     assert row["state"] == "filling" and broker.sink()["memory"]["bufferedBytes"] == weight
     assert broker.metrics()["queen_s3_buffer_bytes"] == weight
-    assert row["completeThrough"] <= broker.fetch("orders", "pärt")["records"][0]["ts"], "it does not claim what it holds"
+    assert (
+        row["completeThrough"] <= broker.fetch("orders", "pärt")["records"][0]["ts"]
+    ), "it does not claim what it holds"
 
 
 @mark(timeout=60)
@@ -177,7 +264,9 @@ def test_metrics_families_in_order_and_exact(env):
             family = line.split()[2]
         elif not line.startswith("#"):
             assert re.match(rf"{family}(_bucket|_sum|_count)?[{{ ]", line), (family, line)
-            assert re.fullmatch(r"[a-z0-9_]+(\{([a-zA-Z_]+=\"([^\"\\\n]|\\.)*\",?)*\})? (-?\d+(\.\d+)?(e[+-]?\d+)?|\+Inf)", line), line
+            assert re.fullmatch(
+                r"[a-z0-9_]+(\{([a-zA-Z_]+=\"([^\"\\\n]|\\.)*\",?)*\})? (-?\d+(\.\d+)?(e[+-]?\d+)?|\+Inf)", line
+            ), line
     m = broker.metrics()
     row = broker.sink_queue("orders")
     assert m['queen_s3_windows_committed_total{queue="orders"}'] == row["windowsCommitted"] >= 3
@@ -190,14 +279,19 @@ def test_metrics_families_in_order_and_exact(env):
     assert m["queen_s3_commit_precondition_lost_total"] == 0 and m["queen_s3_queues_given_back_total"] == 0
     assert 0 <= m['queen_s3_lag_seconds{queue="orders"}'] < 30 and m["queen_s3_safe_lag_seconds"] >= 0
     puts = sum("/w-" in key or "/windows/" in key or "/checkpoint/" in key for key in env.objects())
-    assert m['queen_s3_s3_requests_total{op="put",code="200"}'] == puts and m['queen_s3_s3_requests_total{op="head",code="200"}'] == 1
+    assert (
+        m['queen_s3_s3_requests_total{op="put",code="200"}'] == puts
+        and m['queen_s3_s3_requests_total{op="head",code="200"}'] == 1
+    )
     for name, bounds, total in (("records", RECORD_BUCKETS, row["records"]), ("bytes", BYTE_BUCKETS, row["bytes"])):
         buckets = [line for line in lines if line.startswith(f"queen_s3_window_{name}_bucket")]
         assert [re.search('le="([^"]+)"', line)[1] for line in buckets] == bounds, buckets
         values = [float(line.rsplit(" ", 1)[1]) for line in buckets]
         assert values == sorted(values) and values[-1] == m[f"queen_s3_window_{name}_count"] == row["windowsCommitted"]
         assert m[f"queen_s3_window_{name}_sum"] == total
-    assert not any("missing" in name for name in m if name.startswith(("queen_s3_lag", "queen_s3_checkpoint"))), "gauges of owned queues only"
+    assert not any(
+        "missing" in name for name in m if name.startswith(("queen_s3_lag", "queen_s3_checkpoint"))
+    ), "gauges of owned queues only"
 
 
 @mark(timeout=60)
@@ -216,11 +310,17 @@ START_FIELDS = (
 
 @mark(timeout=90)
 def test_log_lines_and_the_order_of_their_fields(env):
-    broker = env.broker(settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_LISTEN="0.0.0.0:1", QUEEN_S3_LOG_FORMAT="json")).start()
+    broker = env.broker(
+        settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_LISTEN="0.0.0.0:1", QUEEN_S3_LOG_FORMAT="json")
+    ).start()
     start = broker.find_log("INFO queen-s3: queen-s3 2.0.0 ")
     assert len(start) == 1
     assert [name for name in start[0].fields if name in START_FIELDS] == START_FIELDS, list(start[0].fields)
-    assert (start[0].fields["partitions"], start[0].fields["region"], start[0].fields["addressing"]) == ("discovery", "-", "file")
+    assert (start[0].fields["partitions"], start[0].fields["region"], start[0].fields["addressing"]) == (
+        "discovery",
+        "-",
+        "file",
+    )
     assert start[0].fields["queues"] == "orders,missing-one" and start[0].fields["crash_at"] == "never"
     ignored = broker.find_log("WARN .*QUEEN_S3_LISTEN")
     assert len(ignored) == 1 and "QUEEN_S3_LOG_FORMAT" in ignored[0].text
@@ -253,11 +353,21 @@ def test_log_lines_and_the_order_of_their_fields(env):
     assert len(broker.find_log("queen-s3: queue missing.* queue=missing-one")) == 1, "once, not every five seconds"
     assert len(broker.find_log("queen-s3: .*owns the queue queue=missing-one")) == 1
     assert broker.sigterm() == 0
-    order = [(l.level, l.message) for l in broker.find_log(" queen-s3: (stopping: no new reads|(shutting down.*|queue drained) queue=orders|sink stopped)")]
+    order = [
+        (l.level, l.message)
+        for l in broker.find_log(
+            " queen-s3: (stopping: no new reads|(shutting down.*|queue drained) queue=orders|sink stopped)"
+        )
+    ]
     assert order == [
-        ("INFO", "stopping: no new reads"), ("INFO", "shutting down: stopping the reads"), ("INFO", "queue drained"), ("INFO", "sink stopped")
+        ("INFO", "stopping: no new reads"),
+        ("INFO", "shutting down: stopping the reads"),
+        ("INFO", "queue drained"),
+        ("INFO", "sink stopped"),
     ], order
-    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (ERROR|WARN|INFO) [a-z0-9-]+: ", line) for line in broker.log()), "a line of another shape"
+    assert all(
+        re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (ERROR|WARN|INFO) [a-z0-9-]+: ", line) for line in broker.log()
+    ), "a line of another shape"
     oracle.judge(env.bucket, ledger.save(), temporary=False)
 
 
@@ -276,7 +386,9 @@ def test_odd_names_stay_on_their_line(env):
 @mark(timeout=60)
 def test_a_lease_taken_over_makes_no_second_writer(env):
     """The row is overwritten again and again under traffic: the queue is fenced each time, and the lake stays exact."""
-    broker = env.broker(settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_SAFE_GUARD_MS=0)).start()
+    broker = env.broker(
+        settings(env, QUEEN_S3_LEASE_TTL_MS=1000, QUEEN_S3_MAX_WINDOW_MS=100, QUEEN_S3_SAFE_GUARD_MS=0)
+    ).start()
     ledger = Ledger(env.dir / "ledger")
     batches = Batches(env.random, ["orders"], ["a", "b", "c"])
     pusher = traffic.Pusher(broker, ledger, batches.next, "pusher", pause=0.01)
@@ -300,7 +412,9 @@ def test_secrets_are_nowhere(env):
     secret, access = "S3cr3t-Key-9f8e7d", "AKIA-access-55"
     broker = env.broker(settings(env, QUEEN_S3_SECRET_KEY=secret, QUEEN_S3_ACCESS_KEY=access)).start()
     ship(env, broker)
-    seen = [broker.request("GET", path).body.decode() for path in ("/status", "/health", "/metrics", "/metrics/prometheus")]
+    seen = [
+        broker.request("GET", path).body.decode() for path in ("/status", "/health", "/metrics", "/metrics/prometheus")
+    ]
     with open(f"/proc/{broker.pid}/cmdline", "rb") as file:
         seen.append(file.read().decode())
     try:
@@ -332,13 +446,28 @@ def test_the_sinks_health_turns_red_and_green_and_the_brokers_does_not(env):
     kept = env.dir / "s3" / "kept"
     env.bucket.rename(kept)
     broker.push(traffic.body_of([Item("orders", "z", "late", "1")]))
-    ledger.acknowledged([Item("orders", "z", "late", "1")], [
-        {"index": 0, "status": "duplicate", "transaction_id": "late", "queueName": "orders", "offset": 0, "message_id": ""}
-    ], "late")
-    report = wait_until(lambda: (r := broker.sink())["bucket"]["reachable"] is False and r, 20, what="noticed at the first attempt")
+    ledger.acknowledged(
+        [Item("orders", "z", "late", "1")],
+        [
+            {
+                "index": 0,
+                "status": "duplicate",
+                "transaction_id": "late",
+                "queueName": "orders",
+                "offset": 0,
+                "message_id": "",
+            }
+        ],
+        "late",
+    )
+    report = wait_until(
+        lambda: (r := broker.sink())["bucket"]["reachable"] is False and r, 20, what="noticed at the first attempt"
+    )
     assert report["ok"] is False and report["health"]["ok"] is True, report
     assert broker.health().json["status"] == "healthy"
-    row = wait_until(lambda: (r := broker.sink_queue("orders"))["lastError"] and r, 20, what="the window's own upload fails")
+    row = wait_until(
+        lambda: (r := broker.sink_queue("orders"))["lastError"] and r, 20, what="the window's own upload fails"
+    )
     assert row["lastError"]["message"].startswith("put ") and ISO.fullmatch(row["lastError"]["at"]), row
     kept.rename(env.bucket)
     wait_until(lambda: broker.sink()["ok"], 30, what="green again")

@@ -6,6 +6,7 @@ text, so that a payload goes out exactly as the ledger has it.
 
 import contextlib
 import http.client
+import itertools
 import json
 import subprocess
 import threading
@@ -16,19 +17,74 @@ import oracle
 from harness import Skip, wait_until
 
 ODD_NAMES = [
-    "ünï cødé/1", "p:2 100%", 'quo"ted\\name', "🐝 emoji", "tab\tand\nbreak", "..", ".", "~tilde", "a=b&c", "%41", "日本語", "\u2028", "",
-    "semi;colon", "'single'", "{json}", "\x7f", "trailing ", " leading", "CamelCase", "x" * 200, "ü" * 90,
+    "ünï cødé/1",
+    "p:2 100%",
+    'quo"ted\\name',
+    "🐝 emoji",
+    "tab\tand\nbreak",
+    "..",
+    ".",
+    "~tilde",
+    "a=b&c",
+    "%41",
+    "日本語",
+    "\u2028",
+    "",
+    "semi;colon",
+    "'single'",
+    "{json}",
+    "\x7f",
+    "trailing ",
+    " leading",
+    "CamelCase",
+    "x" * 200,
+    "ü" * 90,
 ]
 
 LONG_STRING = '"' + "the quick brown fox " * 75000 + '"'  # 1.5 MB
 
 HOSTILE = [
-    "null", "true", '""', "0", "-0", "-0.0", "1E+400", "1e-400", "123456789012345678901234567890", "-999999999999999999999999999999",
-    "0.1000000000000000055511151231257827", "1E5", "42.00", "[]", "{}", '{"":""}', '{"a":1,"a":2,"a":{"a":3}}', '"\\u0000"', '{"\\u0000":"\\u0000"}',
-    '"\u2028\u2029"', '"raw \ufeff bom and \x7f del"', '"\U0001f41d"', '"\\ud83d\\udc1d"', '"\\uD83D\\uDC1D"', '"\\ud800"', '{"\\udc00":1}',
-    '["\\udc1d\\ud83d"]', '"\\\\ud800"', '"\\ud800\\u0041"', '{\n  "pretty": [\n\t1,\r\n\t2\r\n  ]\n}', '[1,\r2]', '[\t1\t]', '"\\n\\r\\t\\b\\f\\/\\\\\\""',
-    "[" * 500 + "]" * 500, '{"d":' * 499 + "{}" + "}" * 499, '"' + "\\u0001" * 1000 + '"', '{"encrypted":"AA==","iv":"AA==","authTag":"AA=="}',
-    "{ \"spaces\" :  [ 1 , 2 ]  }", '{"partition":"x","offset":7,"payload":null}', '"</script><!-- & -->"', '"' + "é" * 5000 + '"',
+    "null",
+    "true",
+    '""',
+    "0",
+    "-0",
+    "-0.0",
+    "1E+400",
+    "1e-400",
+    "123456789012345678901234567890",
+    "-999999999999999999999999999999",
+    "0.1000000000000000055511151231257827",
+    "1E5",
+    "42.00",
+    "[]",
+    "{}",
+    '{"":""}',
+    '{"a":1,"a":2,"a":{"a":3}}',
+    '"\\u0000"',
+    '{"\\u0000":"\\u0000"}',
+    '"\u2028\u2029"',
+    '"raw \ufeff bom and \x7f del"',
+    '"\U0001f41d"',
+    '"\\ud83d\\udc1d"',
+    '"\\uD83D\\uDC1D"',
+    '"\\ud800"',
+    '{"\\udc00":1}',
+    '["\\udc1d\\ud83d"]',
+    '"\\\\ud800"',
+    '"\\ud800\\u0041"',
+    '{\n  "pretty": [\n\t1,\r\n\t2\r\n  ]\n}',
+    "[1,\r2]",
+    "[\t1\t]",
+    '"\\n\\r\\t\\b\\f\\/\\\\\\""',
+    "[" * 500 + "]" * 500,
+    '{"d":' * 499 + "{}" + "}" * 499,
+    '"' + "\\u0001" * 1000 + '"',
+    '{"encrypted":"AA==","iv":"AA==","authTag":"AA=="}',
+    '{ "spaces" :  [ 1 , 2 ]  }',
+    '{"partition":"x","offset":7,"payload":null}',
+    '"</script><!-- & -->"',
+    '"' + "é" * 5000 + '"',
 ]
 
 
@@ -49,6 +105,11 @@ def body_of(items):
     return '{"items":[' + ",".join(parts) + "]}"
 
 
+def push_one(broker, queue="q", partition="p", payload=1, **more):
+    """Pushes one record; its answer."""
+    return broker.push([{"queue": queue, "partition": partition, "payload": payload, **more}])[0]
+
+
 class Ledger:
     """What was pushed and what came of it; the file that the oracle reads."""
 
@@ -64,10 +125,18 @@ class Ledger:
         for item, a in zip(items, answer):
             assert a["status"] in ("queued", "duplicate"), a
             assert a["transaction_id"] == item.transaction_id and a["queueName"] == item.queue, (a, item)
-            rows.append({
-                "queue": item.queue, "partition": item.partition or "Default", "transactionId": item.transaction_id,
-                "payload": item.payload, "offset": a["offset"], "message_id": a["message_id"], "push": push, **flags,
-            })
+            rows.append(
+                {
+                    "queue": item.queue,
+                    "partition": item.partition or "Default",
+                    "transactionId": item.transaction_id,
+                    "payload": item.payload,
+                    "offset": a["offset"],
+                    "message_id": a["message_id"],
+                    "push": push,
+                    **flags,
+                }
+            )
         with self.lock:
             self.rows += rows
 
@@ -75,8 +144,13 @@ class Ledger:
         with self.lock:
             self.rows += [
                 {
-                    "queue": i.queue, "partition": i.partition or "Default", "transactionId": i.transaction_id, "payload": i.payload,
-                    "push": push, "unknown": True, **flags,
+                    "queue": i.queue,
+                    "partition": i.partition or "Default",
+                    "transactionId": i.transaction_id,
+                    "payload": i.payload,
+                    "push": push,
+                    "unknown": True,
+                    **flags,
                 }
                 for i in items
             ]
@@ -220,6 +294,9 @@ class Pusher(threading.Thread):
         assert not self.is_alive(), f"pusher {self.label} still runs"
 
 
+_calls = itertools.count()  # no two pushes have one name
+
+
 def push_all(broker, ledger, batches, threads=4, **options):
     """Pushes the batches of a list from several threads; every one is acknowledged afterwards."""
     lock = threading.Lock()
@@ -229,7 +306,8 @@ def push_all(broker, ledger, batches, threads=4, **options):
         with lock:
             return left.pop() if left else None
 
-    pushers = [Pusher(broker, ledger, next_batch, f"{id(left)}-{n}", **options) for n in range(threads)]
+    call = next(_calls)
+    pushers = [Pusher(broker, ledger, next_batch, f"{call}-{n}", **options) for n in range(threads)]
     for pusher in pushers:
         pusher.start()
     for pusher in pushers:
@@ -251,7 +329,7 @@ def _skip(text, at):
 def members(text, at=0):
     """{name: text of the value} of the object that begins at `at`, and the position behind it."""
     at = _skip(text, at)
-    assert text[at] == "{", text[at:at + 50]
+    assert text[at] == "{", text[at : at + 50]
     at = _skip(text, at + 1)
     found = {}
     while text[at] != "}":
@@ -302,10 +380,10 @@ def read_back(broker, names, at_a_time=200):
     found = {name: [] for name in names}
     while positions:
         asked = list(positions)[:at_a_time]
-        entries = [
-            {"queue": q, "partition": p, "offset": positions[(q, p)], "maxBytes": 4194304} for q, p in asked
-        ]
-        for name, (fields, records) in zip(asked, fetch_texts(broker, entries)):
+        entries = [{"queue": q, "partition": p, "offset": positions[(q, p)], "maxBytes": 4194304} for q, p in asked]
+        answers = fetch_texts(broker, entries)
+        weight = sum(len(r[3]) for _, records in answers for r in records)
+        for name, (fields, records) in zip(asked, answers):
             assert "error" not in fields, (name, fields)
             found[name] += records
             positions[name] = records[-1][0] + 1 if records else positions[name]
@@ -313,7 +391,8 @@ def read_back(broker, names, at_a_time=200):
                 assert positions[name] == fields["highWatermark"], (name, fields, positions[name])
                 del positions[name]
             else:
-                assert records, (name, fields, "nothing below the high watermark")
+                # Only the ceiling of a whole answer leaves an entry out.
+                assert records or weight > 32 * 1048576, (name, fields, "nothing below the high watermark")
     return found
 
 
@@ -342,7 +421,13 @@ def check_read_back(broker, ledger):
         for offset, transaction_id, _, payload in records:
             if (queue, partition, offset) not in seen:
                 row = maybe.get((queue, partition, transaction_id))
-                assert row and row["payload"].strip(" \t\r\n") == payload, ("nobody pushed", queue, partition, offset, transaction_id)
+                assert row and row["payload"].strip(" \t\r\n") == payload, (
+                    "nobody pushed",
+                    queue,
+                    partition,
+                    offset,
+                    transaction_id,
+                )
     return found
 
 
@@ -351,7 +436,7 @@ def check_duplicates(broker, ledger, at_a_time=500):
     rows = [row for row in ledger.acknowledged_rows if not row.get("optional")]
     with broker.session() as call:
         for n in range(0, len(rows), at_a_time):
-            part = rows[n:n + at_a_time]
+            part = rows[n : n + at_a_time]
             items = [Item(r["queue"], r["partition"], r["transactionId"], '"another payload"') for r in part]
             answer = call("POST", "/api/v1/push", body_of(items))
             assert answer.status == 201, answer
@@ -366,7 +451,9 @@ def check_duplicates(broker, ledger, at_a_time=500):
 @contextlib.contextmanager
 def small_filesystem(path, size):
     path.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "queen-test", path], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "queen-test", path], capture_output=True, text=True
+    )
     if done.returncode != 0:
         raise Skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
     try:
@@ -383,7 +470,13 @@ def kv_rows(broker, prefix="s3:default:"):
     rows = {}
     after = None
     while True:
-        operation = {"op": "getPrefix", "ns": "queen-s3", "prefix": prefix, "limit": 1000, **({"after": after} if after else {})}
+        operation = {
+            "op": "getPrefix",
+            "ns": "queen-s3",
+            "prefix": prefix,
+            "limit": 1000,
+            **({"after": after} if after else {}),
+        }
         result = broker.kv(operation)[0]
         rows.update({row["key"]: row["value"] for row in result["rows"]})
         if not result["truncated"]:

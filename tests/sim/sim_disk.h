@@ -1,15 +1,17 @@
 /* A disk in memory that can lose power: struct disk for tests and the simulator.
  *
- * It keeps two states. What calls see is the page cache: the latest of everything. What would
- * survive is the durable state, plus a list of changes made since: bytes written, sizes, names. A
- * sync moves the changes it covers to the durable state: datasync(file)  its bytes and size
- *   sync_dir(path)  names made, renamed and removed in that folder (a rename counts for both
- * folders) sync_all        everything A power cut (sim_disk_crash) takes the durable state and lets
- * each 512-byte sector, size and name changed since survive, be lost, or be torn, at random; so a
- * sector may also come back in any of the versions between. Names survive either as a prefix in the
- * order of their making (a journal) or each for itself (all that POSIX promises). kill -9
- * (sim_disk_kill) loses nothing that was written, but it stays unsynced. Both make every open file
- * and lock invalid: each call on one fails with ERR_IO, but it must still be closed.
+ * It keeps two states. What calls see is the page cache: the latest of everything. What would survive is
+ * the durable state, plus a list of changes made since: bytes written, sizes, names. A sync moves the
+ * changes it covers to the durable state:
+ *   datasync(file)  its bytes and size
+ *   sync_dir(path)  names made, renamed and removed in that folder (a rename counts for both folders)
+ *   sync_all        everything
+ * A power cut (sim_disk_crash) takes the durable state and lets each 512-byte sector, size and name changed
+ * since survive, be lost, or be torn, at random; so a sector may also come back in any of the versions
+ * between. Names survive either as a prefix in the order of their making (a journal) or each for itself
+ * (all that POSIX promises). kill -9 (sim_disk_kill) loses nothing that was written, but it stays unsynced.
+ * Both make every open file and lock invalid: each call on one fails with ERR_IO, but it must still be
+ * closed.
  *
  * A sync that fails does what Linux does: the page cache keeps the data and calls it clean, the
  * disk may have it or not, and the next sync succeeds without writing it.

@@ -7,6 +7,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 struct bench {
@@ -334,6 +335,26 @@ TEST(full_disk_is_no_space)
         disk_close(d, f);
     }
     disk_real_close(d);
+}
+
+/* Goal: a reserve for root or a quota does not shut the disk gate early. Method: the used bytes are df's, within what
+ * others write meanwhile. */
+TEST(usage_counts_as_df_does)
+{
+    char root[] = "/tmp/queen-usage-XXXXXX";
+    struct disk *d = NULL;
+    struct disk_usage usage;
+    struct statvfs st;
+    CHECK(mkdtemp(root) != NULL);
+    CHECK_EQ(disk_real_open(root, &d, NULL), ERR_OK);
+    CHECK_EQ(disk_usage(d, &usage, NULL), ERR_OK);
+    CHECK_EQ(statvfs(root, &st), 0);
+    double used = (double)(usage.total_bytes - usage.free_bytes);
+    double by_df = (double)(st.f_blocks - st.f_bfree) * (double)st.f_frsize;
+    double slack = 0.01 * (double)usage.total_bytes;
+    CHECK(used > by_df - slack && used < by_df + slack);
+    disk_real_close(d);
+    CHECK_EQ(rmdir(root), 0);
 }
 
 TEST_MAIN()

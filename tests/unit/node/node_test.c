@@ -403,6 +403,38 @@ TEST(a_wiped_state_database_is_noticed)
     bench_deinit(&b);
 }
 
+static void wipe(struct bench *b, const char *folder)
+{
+    struct disk_list list = {0};
+    char path[256];
+    CHECK_EQ(disk_list(b->disk, folder, &list, &b->error), ERR_OK);
+    for (size_t i = 0; i < list.count; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, list.entries[i].name);
+        if (list.entries[i].is_dir)
+            wipe(b, path);
+        else
+            CHECK_EQ(disk_unlink(b->disk, path, &b->error), ERR_OK);
+    }
+    disk_list_deinit(&list);
+    CHECK_EQ(disk_rmdir(b->disk, folder, &b->error), ERR_OK);
+}
+
+TEST(a_wiped_data_directory_is_noticed_by_its_node_file)
+{
+    struct bench b;
+    bench_init(&b, 14);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    node_close(b.node);
+    wipe(&b, "wal");
+    wipe(&b, "qlog");
+    sim_db_state_free(b.rows);
+    b.rows = sim_db_state_new();
+    CHECK_EQ(bench_open(&b), ERR_CORRUPT);
+    CHECK(strstr(b.error.text, "wiped") != NULL);
+    bench_deinit(&b);
+}
+
 TEST(a_deleted_queue_loses_its_folder_only_after_a_checkpoint_and_its_last_reader)
 {
     struct bench b;
@@ -515,6 +547,27 @@ TEST(a_checkpoint_that_waited_for_a_failing_entry_writes_nothing)
     CHECK_EQ(bench_open(&b), ERR_OK); /* the log still has both */
     check_payload(b.node, "q", 0, "1");
     check_payload(b.node, "q", 1, "2");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+TEST(a_data_directory_removed_underneath_stops_the_node)
+{
+    struct bench b;
+    struct call c;
+    struct node_status status;
+    bench_init(&b, 15);
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    CHECK_EQ(disk_unlink(b.disk, "LOCK", &b.error), ERR_OK);
+    sim_clock_advance(&b.clock, 1100000);
+    node_pump_space(b.node);
+    node_status(b.node, &status);
+    CHECK(status.stopped);
+    CHECK(strstr(status.failure, "LOCK is gone") != NULL);
+    submit_push(b.node, &c, "q", "p", "t2", "2");
+    CHECK_EQ(c.base.err, ERR_STOPPED);
+    node_request_deinit(&c.base);
     node_close(b.node);
     bench_deinit(&b);
 }

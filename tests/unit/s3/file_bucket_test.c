@@ -55,16 +55,6 @@ int fsync(int fd)
 
 /* ---- Fixture ---- */
 
-struct pool_executor {
-    struct executor base;
-    struct pool *pool;
-};
-
-static void pool_executor_submit(struct executor *e, void (*fn)(void *ctx), void *ctx)
-{
-    pool_submit(((struct pool_executor *)e)->pool, fn, ctx);
-}
-
 static void no_entropy(struct entropy *e, void *out, size_t len)
 {
     static atomic_uint counter; /* names must still differ */
@@ -99,10 +89,10 @@ static void open_as(struct fixture *f, const char *instance)
 
 static void init(struct fixture *f)
 {
-    *f = (struct fixture){.executor.base.submit = pool_executor_submit, .entropy.fill = no_entropy};
+    *f = (struct fixture){.entropy.fill = no_entropy};
     memcpy(f->path, "/tmp/file-bucket-test-XXXXXX", 29);
     CHECK(mkdtemp(f->path) != NULL);
-    f->executor.pool = pool_new("test", 4);
+    pool_executor_init(&f->executor, pool_new("test", 4));
     open_as(f, "node-1@host/node-1");
 }
 
@@ -609,9 +599,9 @@ static void with_small_disk(void (*check)(struct fixture *f))
         (void)rmdir(path);
         skip();
     }
-    f = (struct fixture){.executor.base.submit = pool_executor_submit, .entropy.fill = no_entropy};
+    f = (struct fixture){.entropy.fill = no_entropy};
     memcpy(f.path, path, sizeof(path));
-    f.executor.pool = pool_new("test", 2);
+    pool_executor_init(&f.executor, pool_new("test", 2));
     open_as(&f, "i");
     check(&f);
     bucket_close(f.bucket);

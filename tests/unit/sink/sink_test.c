@@ -27,7 +27,8 @@ struct model {
     unsigned code; /* of every answer; 200 = does its work */
     const char *error;
     bool cancelled;
-    unsigned attempts; /* failed ones before each answer */
+    unsigned attempts;                        /* failed ones before each answer */
+    unsigned large_in_memory, large_in_files; /* bodies to put */
 };
 
 static void model_submit(struct bucket *base, struct bucket_request *r)
@@ -36,6 +37,8 @@ static void model_submit(struct bucket *base, struct bucket_request *r)
     r->next = NULL;
     *m->last = r;
     m->last = &r->next;
+    if (r->op == BUCKET_PUT && r->body.size > 100000)
+        *(r->body.fd >= 0 ? &m->large_in_files : &m->large_in_memory) += 1;
 }
 
 static void model_cancel(struct bucket *base)
@@ -58,13 +61,25 @@ static struct model *model_new(struct omap *objects)
     return m;
 }
 
+static void model_put(struct model *m, const struct bucket_request *r)
+{
+    struct buf bytes = BUF_INIT;
+    if (r->body.fd >= 0)
+        CHECK_EQ(pread(r->body.fd, buf_extend(&bytes, r->body.size), r->body.size, 0),
+                 (ssize_t)r->body.size);
+    else
+        buf_put_span(&bytes, r->body.bytes);
+    omap_put(m->objects, r->key, buf_span(&bytes));
+    buf_deinit(&bytes);
+}
+
 static void model_work(struct model *m, struct bucket_request *r)
 {
     struct omap_row row;
     r->outcome = BUCKET_OK;
     r->code = 200;
     if (r->op == BUCKET_PUT)
-        omap_put(m->objects, r->key, r->body.bytes);
+        model_put(m, r);
     if (r->op == BUCKET_GET && omap_get(m->objects, r->key, &row))
         buf_put_span(&r->out, row.value);
     else if (r->op == BUCKET_GET)
@@ -705,6 +720,186 @@ TEST(a_crash_point_is_fired_and_nothing_follows)
     }
 }
 
+/* Like pass(), until the queue's window is being built; the build stays in the executor. */
+static void pass_to_build(struct world *w)
+{
+    int64_t wake;
+    for (unsigned i = 0; count(w, 0, "\"state\":\"upload\"") == 0 || w->executor.n == 0; i++) {
+        CHECK(i < 100000);
+        bool did = node_pump_log(w->node);
+        did = node_pump_apply(w->node) || did;
+        did = sink_pump(w->sinks[0], &wake) || did;
+        did = model_pump(w->models[0]) || did;
+        if (!did && count(w, 0, "\"state\":\"upload\"") == 0)
+            did = sim_executor_pump(&w->executor);
+        if (!did)
+            sim_clock_advance(&w->clock, 10000);
+    }
+}
+
+static void kv_done(struct node_request *r)
+{
+    CHECK_EQ(r->err, ERR_OK);
+    *(bool *)r->ctx = true;
+}
+
+/* An instance elsewhere takes the queue's lease for a moment. */
+static void steal(struct world *w, struct span lease_key)
+{
+    bool done = false;
+    struct kv_op op = {.type = KV_PUT,
+                       .ns = SPAN_LIT("queen-s3"),
+                       .key = lease_key,
+                       .value = SPAN_LIT("{\"incarnation\":\"feedfeedfeedfeed\",\"instance\":"
+                                         "\"elsewhere\",\"sinceMs\":1}"),
+                       .ttl_seconds = 6};
+    struct node_request r = {.type = COMMAND_KV, .done = kv_done, .ctx = &done};
+    kv_encode(&r.body, &TENANT_DEFAULT, &op, 1);
+    node_submit(w->node, &r);
+    while (!done) {
+        (void)node_pump_log(w->node);
+        (void)node_pump_apply(w->node);
+    }
+    node_request_deinit(&r);
+}
+
+/* Goal: a build that comes late does not put its bytes under another window's key. Method: the
+ * executor keeps the build of window 1 until the queue was lost, taken by another instance and came
+ * back with window 2 on its way. */
+TEST(a_build_of_a_run_that_ended_is_not_uploaded)
+{
+    struct world w;
+    world_init(&w, 13);
+    start_sink(&w, 0, (const char *const[]){"QUEEN_S3_QUEUES", "orders", NULL});
+    push(&w, "orders");
+    pass_to_build(&w);
+    struct sim_executor late = w.executor; /* holds the build */
+    CHECK_EQ(late.n, 1);
+    w.executor.jobs = NULL;
+    w.executor.n = w.executor.cap = 0;
+    steal(&w, SPAN_LIT("s3:default:orders:lease")); /* the run ends as fenced */
+    pass(&w, 5 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"fenced\""), 1);
+    pass(&w, 20 * SEC); /* its row expires: window 1 is redone here */
+    STATUS(&w, 0, "\"k\":1,");
+    w.models[0]->code = 503;
+    w.models[0]->error = "status 503: SlowDown";
+    push_size(&w, "orders", "p", 500);
+    pass(&w, 10 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"upload\""), 1);
+    while (sim_executor_pump(&late)) {
+    }
+    settle(&w);
+    w.models[0]->code = 200;
+    pass(&w, 30 * SEC);
+    STATUS(&w, 0, "\"k\":2,");
+    struct omap_row row;
+    bool found = false;
+    bool any = omap_seek(w.objects, SPAN_LIT("queen/tenant="), false, &row);
+    for (; any && !found; any = !found && omap_seek(w.objects, row.key, true, &row))
+        found = memmem(row.key.ptr, row.key.len, "/w-0000000002-", 14) != NULL;
+    CHECK(found);
+    CHECK(row.value.len > 500);
+    sim_executor_deinit(&late);
+    world_deinit(&w);
+}
+
+/* Goal: leaving does not wait for the turn of a beat that was under way when the last queue ended.
+ * Method: nothing is committed while the queue drains, so both are. */
+TEST(a_beat_under_way_does_not_hold_up_the_end)
+{
+    struct world w;
+    int64_t wake;
+    world_init(&w, 14);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_QUEUES", "orders", "QUEEN_S3_LEASE_TTL_MS", "600000",
+                                     NULL});
+    pass(&w, SEC); /* the queue is not there: its task waits and holds nothing */
+    CHECK_EQ(count(&w, 0, "\"state\":\"missing\""), 1);
+    sim_clock_advance(&w.clock, 201 * SEC);
+    while (sink_pump(w.sinks[0], &wake)) { /* the beat goes out, and is not committed yet */
+    }
+    sink_drain(w.sinks[0]);
+    while (sink_pump(w.sinks[0], &wake)) {
+    }
+    pass(&w, SEC);
+    CHECK(sink_drained(w.sinks[0]));
+    world_deinit(&w);
+}
+
+/* Goal: a queue that failed here stays in the verdict until it runs again. */
+TEST(a_failed_queue_is_watched_while_it_claims)
+{
+    struct world w;
+    world_init(&w, 15);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_QUEUES", "a,b,c,d,e,f,g,h,orders",
+                                     "QUEEN_S3_LEASE_TTL_MS", "30000", NULL});
+    for (char name[2] = "a"; name[0] <= 'h'; name[0]++)
+        push(&w, name);
+    pass(&w, 40 * SEC);
+    w.models[0]->code = 400;
+    w.models[0]->error = "status 400: no";
+    push(&w, "orders");
+    pass(&w, 40 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"failed\""), 1);
+    unsigned claiming = 0;
+    for (unsigned i = 0; i < 80; i++) {
+        pass(&w, SEC);
+        claiming += count(&w, 0, "\"state\":\"claiming\"");
+        if (i > 20)
+            STATUS(&w, 0, "\"ok\":false,\"queue\":\"orders\"");
+    }
+    CHECK(claiming > 3);
+    world_deinit(&w);
+}
+
+/* Goal: a bucket that is down costs disk, not memory, however many queues wait for it. */
+TEST(objects_that_wait_share_the_memory)
+{
+    struct world w;
+    world_init(&w, 16);
+    start_sink(
+        &w, 0,
+        (const char *const[]){"QUEEN_S3_QUEUES", "a,b,c,d,e", "QUEEN_S3_MEMORY_MB", "1", NULL});
+    for (char name[2] = "a"; name[0] <= 'e'; name[0]++)
+        push(&w, name);
+    pass(&w, 40 * SEC);
+    w.models[0]->code = 503;
+    w.models[0]->error = "status 503: SlowDown";
+    for (char name[2] = "a"; name[0] <= 'e'; name[0]++)
+        push_size(&w, name, "p", 700000);
+    pass(&w, 12 * SEC);
+    CHECK_EQ(count(&w, 0, "\"state\":\"upload\""), 5);
+    CHECK(w.models[0]->large_in_memory > 0);
+    CHECK(w.models[0]->large_in_files > w.models[0]->large_in_memory);
+    w.models[0]->code = 200;
+    pass(&w, 70 * SEC);
+    CHECK_EQ(count(&w, 0, "\"k\":2,"), 5);
+    w.models[0]->large_in_memory = 0; /* there is room again */
+    push_size(&w, "a", "p", 700000);
+    pass(&w, 12 * SEC);
+    CHECK_EQ(w.models[0]->large_in_memory, 1);
+    world_deinit(&w);
+}
+
+/* Goal: on one node a queue that is new is claimed at once, not after the next count of nodes. */
+TEST(a_new_queue_is_part_of_the_fair_share_at_once)
+{
+    struct world w;
+    world_init(&w, 17);
+    start_sink(&w, 0,
+               (const char *const[]){"QUEEN_S3_LEASE_TTL_MS", "600000",
+                                     "QUEEN_S3_DISCOVERY_INTERVAL_MS", "100", NULL});
+    push(&w, "first");
+    pass(&w, 5 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 1);
+    push(&w, "second");
+    pass(&w, 5 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 2);
+    world_deinit(&w);
+}
+
 TEST(a_sink_without_settings_has_an_empty_status)
 {
     struct world w;
@@ -730,16 +925,6 @@ TEST(a_sink_without_settings_has_an_empty_status)
 }
 
 /* --- threads --- */
-
-struct pool_executor {
-    struct executor base;
-    struct pool *pool;
-};
-
-static void pool_executor_submit(struct executor *base, void (*fn)(void *ctx), void *ctx)
-{
-    pool_submit(((struct pool_executor *)base)->pool, fn, ctx);
-}
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -837,7 +1022,8 @@ TEST(with_all_its_threads)
                            "20000",
                            NULL};
     CHECK_EQ(sink_settings_read(get_pair, pairs, 1, "host", 2, &settings, &error), ERR_OK);
-    struct pool_executor executor = {{pool_executor_submit}, pool_new("sink-test", 2)};
+    struct pool_executor executor;
+    pool_executor_init(&executor, pool_new("sink-test", 2));
     struct file_bucket_options bo = {.path = span_str(bucket_root),
                                      .bucket = SPAN_LIT("lake"),
                                      .instance = span_str(settings.node.instance),

@@ -110,7 +110,7 @@ TEST(latest_starts_at_a_durable_t0)
     fix_start(&f, 0);
     fix_pass(&f, SEC);
     CHECK(fix_traced(&f,
-                     "kv restore\nlook up\n- restored\nget 0000000001.json\nkv start\nlook up\n"));
+                     "kv restore\nlook up\nkv start\n- restored\nget 0000000001.json\nlook up\n"));
     struct buf value = BUF_INIT;
     struct sink_intent intent;
     CHECK(fix_get(&f, "intent", &value));
@@ -129,6 +129,27 @@ TEST(latest_starts_at_a_durable_t0)
     CHECK_EQ(fix_judge(&f, false), 2);
     CHECK(f.records[0].stamp < t0);
     buf_deinit(&value);
+    fix_deinit(&f);
+}
+
+/* Goal: a bucket that does not answer does not move the start. Method: it is down when the queue is
+ * found, and the process ends before it comes back. */
+TEST(t0_is_durable_although_the_bucket_is_down)
+{
+    struct fix f;
+    fix_init(&f);
+    f.settings.start = SINK_LATEST;
+    (void)fix_push(&f); /* before: not in the lake */
+    f.bucket_down = true;
+    fix_start(&f, 0);
+    fix_pass(&f, 2 * SEC);
+    (void)fix_push(&f);
+    fix_start(&f, 0);
+    fix_pass(&f, 2 * SEC);
+    f.bucket_down = false;
+    fix_pass(&f, 80 * SEC);
+    CHECK_EQ(fix_judge(&f, false), 1);
+    CHECK_EQ(f.first_seen, 1);
     fix_deinit(&f);
 }
 
@@ -172,6 +193,28 @@ TEST(a_missing_queue_is_looked_for_quietly)
 }
 
 /* --- closing --- */
+
+/* Goal: a queue that was missing, then held elsewhere, is not called held by nobody. */
+TEST(a_missing_queue_that_nobody_holds_any_more_is_not_held)
+{
+    struct fix f;
+    fix_init(&f);
+    fix_start(&f, 0);
+    fix_pass(&f, SEC);
+    CHECK_TEXT(span_str(fix_state(&f)), "missing");
+    fix_steal(&f);
+    fix_pass(&f, 10 * SEC);
+    CHECK_TEXT(span_str(fix_state(&f)), "held");
+    fix_put(&f, "lease", "{\"incarnation\":\"1\",\"instance\":\"node-1@a\",\"sinceMs\":1}");
+    for (unsigned i = 0; i < 5000; i++) {
+        if (!fix_one(&f, 0))
+            fix_move(&f, f.mono + 10000);
+        bool held = strcmp(fix_state(&f), "held") == 0;
+        CHECK_EQ(held, fix_row(&f)->held_by.len > 0);
+    }
+    CHECK_TEXT(span_str(fix_state(&f)), "missing");
+    fix_deinit(&f);
+}
 
 /* Goal: decisions.md 12, with default-like settings and nothing else going on. */
 TEST(a_lone_push_is_in_the_bucket_within_window_guard_and_three_seconds)
@@ -535,6 +578,35 @@ TEST(a_manifest_of_other_bounds_is_a_foreign_lake)
             "1791007200000000,\"writer\":\"queen-s3/2.0.0 jsonl+none\"}");
     check_foreign(&f);
     fix_deinit(&f);
+}
+
+/* Goal: an older copy of the data whose last window was open does not overwrite what the lake holds
+ * behind that window. Method: the lake goes on to window 2, then the rows are set back to the intent
+ * of window 1. */
+TEST(an_older_copy_with_an_open_window_is_a_foreign_lake)
+{
+    for (unsigned finished = 0; finished < 2; finished++) {
+        struct fix f;
+        struct buf key = BUF_INIT;
+        struct lake_spec spec = {.prefix = SPAN_LIT("queen"),
+                                 .tenant = span_str(TENANT_TEXT),
+                                 .queue = QUEUE,
+                                 .segment_max = 255};
+        struct omap_row row;
+        crash_at(&f, finished ? SINK_CRASH_AFTER_UPLOAD : SINK_CRASH_AFTER_INTENT);
+        lake_key_manifest(&key, &spec, 2);
+        omap_put(f.bucket, buf_span(&key), SPAN_LIT("{\"theirs\":2}"));
+        (void)fix_push(&f);
+        fix_pass(&f, 20 * SEC);
+        CHECK_TEXT(span_str(fix_state(&f)), "failed");
+        CHECK(memmem(fix_row(&f)->error.ptr, fix_row(&f)->error.len, "QUEEN_S3_PREFIX", 15) !=
+              NULL);
+        CHECK_EQ(fix_committed_k(&f), 1);
+        CHECK(omap_get(f.bucket, buf_span(&key), &row));
+        CHECK_TEXT(row.value, "{\"theirs\":2}");
+        buf_deinit(&key);
+        fix_deinit(&f);
+    }
 }
 
 TEST(a_pointer_that_does_not_parse_stops_the_queue)
