@@ -163,32 +163,66 @@ static void probe_answer(struct sink *s, const struct op *op)
 
 /* --- listing: queues=* --- */
 
+/* Names, one behind the other. */
+struct names {
+    struct buf text;
+    size_t *ends;
+    size_t n, cap;
+};
+
+static void names_add(struct names *names, struct span name)
+{
+    if (names->n == names->cap) {
+        names->cap = names->cap == 0 ? 16 : 2 * names->cap;
+        names->ends = mem_grow(names->ends, names->cap * sizeof(*names->ends));
+    }
+    buf_put_span(&names->text, name);
+    names->ends[names->n++] = names->text.len;
+}
+
+/* A queue that was deleted behind an intent of this sink is not listed any more, but its window is to be finished
+ * (storage rule 8): its pin names it. */
+static void add_pinned(struct sink *s, struct state *state, struct names *names)
+{
+    const struct pin **pins = NULL;
+    struct buf prefix = BUF_INIT;
+    size_t n = state_pin_list(state, &pins);
+
+    buf_printf(&prefix, "s3:%s:", s->settings->sink);
+    for (size_t i = 0; i < n; i++) {
+        const struct queue *q = state_queue_by_id(state, pins[i]->queue_id);
+        if (q != NULL && q->dead && span_starts_with(pins[i]->key, buf_span(&prefix)) &&
+            memcmp(&pins[i]->tenant, &s->tenant, sizeof(s->tenant)) == 0)
+            names_add(names, q->name);
+    }
+    buf_deinit(&prefix);
+    mem_free(pins);
+}
+
 static void list(struct sink *s)
 {
     int64_t every = 10 * (int64_t)s->node->discovery_interval_ms * 1000;
-    struct buf names = BUF_INIT;
+    struct names names = {.text = BUF_INIT};
     struct queue **queues = NULL;
 
     pthread_mutex_unlock(&s->lock);
     struct state *state = node_read_begin(s->options.node);
     size_t n = state_queue_list(state, &s->tenant, &queues);
-    size_t *ends = MEM_ARRAY(size_t, n + 1);
-    for (size_t i = 0; i < n; i++) {
-        buf_put_span(&names, queues[i]->name);
-        ends[i] = names.len;
-    }
+    for (size_t i = 0; i < n; i++)
+        names_add(&names, queues[i]->name);
+    add_pinned(s, state, &names);
     node_read_end(s->options.node);
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < n && !s->draining; i++) {
-        size_t from = i == 0 ? 0 : ends[i - 1];
-        struct span name = span_make(names.ptr + from, ends[i] - from);
+    for (size_t i = 0; i < names.n && !s->draining; i++) {
+        size_t from = i == 0 ? 0 : names.ends[i - 1];
+        struct span name = span_make(names.text.ptr + from, names.ends[i] - from);
         if (sink_slot_find(s, name) == NULL)
             sink_slot_add(s, name);
     }
     s->unit.list_us = sink_now(s) + (every < US_PER_SEC ? US_PER_SEC : every);
     mem_free(queues);
-    mem_free(ends);
-    buf_deinit(&names);
+    mem_free(names.ends);
+    buf_deinit(&names.text);
 }
 
 /* --- presence --- */

@@ -1,5 +1,5 @@
-/* One event at every step of a window: a deletion with re-creation, SIGTERM, a kill, a power cut,
- * or a deletion with a kill right behind it.
+/* One event at every step of a window: a deletion with re-creation, SIGTERM, a kill, a power cut, or a
+ * deletion (with or without re-creation) with a power cut right behind it.
  *
  * The same short story is told again and again from one seed: records are pushed, the sink takes
  * the queue, fills, closes, uploads and commits window 1. In run i the event strikes before step i
@@ -17,8 +17,8 @@
 
 const char *sweep_event_name(enum sweep_event event)
 {
-    static const char *const names[SWEEP_EVENTS] = {"delete", "sigterm", "kill", "power-cut",
-                                                    "delete-kill"};
+    static const char *const names[SWEEP_EVENTS] = {"delete",    "sigterm",     "kill",
+                                                    "power-cut", "delete-kill", "gone-kill"};
     return names[event];
 }
 
@@ -120,6 +120,12 @@ static void strike(struct world *w, enum sweep_event event)
         break;
     case SWEEP_DELETE_KILL:
         delete_and_make_again(w);
+        reboot(w, true);
+        break;
+    case SWEEP_GONE_KILL:
+        world_delete(w, 0);
+        while (node_pump_log(w->node) || node_pump_apply(w->node)) {
+        }
         reboot(w, true);
         break;
     case SWEEP_EVENTS:

@@ -36,7 +36,8 @@ enum sweep_event {
     SWEEP_KILL,
     SWEEP_POWER_CUT,
     SWEEP_DELETE_KILL,
-    SWEEP_EVENTS, /* how many */
+    SWEEP_GONE_KILL, /* deleted, not made again, and a power cut right behind it */
+    SWEEP_EVENTS,    /* how many */
 };
 
 const char *sweep_event_name(enum sweep_event event);
