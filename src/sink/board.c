@@ -2,6 +2,7 @@
  * row per queue. */
 #include "sink/sink_internal.h"
 
+#include "base/mem.h"
 #include "base/timefmt.h"
 #include "base/utf8.h"
 #include "json/json.h"
@@ -250,11 +251,50 @@ static void put_sink(struct json_writer *w, const struct sink *s, int64_t now)
     json_end_object(w);
 }
 
+static void put_time(struct json_writer *w, const char *key, int64_t us)
+{
+    struct buf text = BUF_INIT;
+    buf_put_iso_us(&text, us);
+    json_key(w, key);
+    json_str(w, buf_span(&text));
+    buf_deinit(&text);
+}
+
+/* Windows between intent and commit: each keeps its queue's records, a deleted queue's too (storage rule 8). */
+static void put_pins(struct sink *s, struct buf *out)
+{
+    const struct pin **pins = NULL;
+    struct json_writer w;
+    struct state *state = node_read_begin(s->options.node);
+    size_t n = state_pin_list(state, &pins);
+
+    json_writer_init(&w, out);
+    json_begin_array(&w);
+    for (size_t i = 0; i < n; i++) {
+        const struct queue *q = state_queue_by_id(state, pins[i]->queue_id);
+        json_begin_object(&w);
+        json_key(&w, "key");
+        json_str(&w, pins[i]->key);
+        json_key(&w, "queue");
+        json_str(&w, q == NULL ? (struct span){0} : q->name);
+        json_key(&w, "queueDeleted");
+        json_bool(&w, q == NULL || q->dead);
+        put_time(&w, "tEnd", pins[i]->t_end);
+        put_time(&w, "tStart", pins[i]->t_start);
+        json_end_object(&w);
+    }
+    json_end_array(&w);
+    node_read_end(s->options.node);
+    mem_free(pins);
+}
+
 void sink_status_put(struct sink *s, struct buf *out)
 {
     struct json_writer w;
     int64_t now = sink_now(s);
+    struct buf pins = BUF_INIT;
 
+    put_pins(s, &pins); /* before the lock: it takes the state's */
     json_writer_init(&w, out);
     pthread_mutex_lock(&s->lock);
     json_begin_object(&w);
@@ -267,6 +307,8 @@ void sink_status_put(struct sink *s, struct buf *out)
     json_cstr(&w, "in-process");
     json_key(&w, "phase");
     json_cstr(&w, phase(s));
+    json_key(&w, "pins");
+    json_splice(&w, buf_span(&pins));
     json_key(&w, "sinks");
     json_begin_array(&w);
     if (s->settings != NULL)
@@ -276,4 +318,5 @@ void sink_status_put(struct sink *s, struct buf *out)
     json_u64(&w, s->node->threads);
     json_end_object(&w);
     pthread_mutex_unlock(&s->lock);
+    buf_deinit(&pins);
 }

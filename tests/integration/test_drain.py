@@ -278,6 +278,11 @@ def test_a_full_bucket_folder_holds_the_window_back_and_room_lets_it_go(env):
         traffic.wait_complete(broker, ["orders"])
         traffic.push_all(broker, ledger, [big(batches, 100000, 20)])
         wait_put_failed(broker)
+        pins = broker.status()["s3"]["pins"]  # what the open window keeps
+        assert [(p["key"], p["queue"], p["queueDeleted"]) for p in pins] == [
+            ("s3:default:orders:intent", "orders", False)
+        ]
+        assert pins[0]["tStart"] < pins[0]["tEnd"]
         took = stop(broker)
         assert took > GRACE_MS / 1000 * 0.5
         check_released(broker)

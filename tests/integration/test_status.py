@@ -15,7 +15,7 @@ from traffic import Batches, Item, Ledger
 TENANT = "00000000-0000-0000-0000-000000000001"
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
-S3_FIELDS = {"mode", "phase", "threads", "controlPlane", "sinks"}
+S3_FIELDS = {"mode", "phase", "pins", "threads", "controlPlane", "sinks"}
 UNIT_FIELDS = {"tenant", "source", "cluster", "phase", "error", "restarts", "lastExit", "uptimeMs", "backoffMs"}
 SINK_FIELDS = {
     "ok",
