@@ -251,15 +251,6 @@ static void put_sink(struct json_writer *w, const struct sink *s, int64_t now)
     json_end_object(w);
 }
 
-static void put_time(struct json_writer *w, const char *key, int64_t us)
-{
-    struct buf text = BUF_INIT;
-    buf_put_iso_us(&text, us);
-    json_key(w, key);
-    json_str(w, buf_span(&text));
-    buf_deinit(&text);
-}
-
 /* Windows between intent and commit: each keeps its queue's records, a deleted queue's too (storage rule 8). */
 static void put_pins(struct sink *s, struct buf *out)
 {
@@ -279,8 +270,10 @@ static void put_pins(struct sink *s, struct buf *out)
         json_str(&w, q == NULL ? (struct span){0} : q->name);
         json_key(&w, "queueDeleted");
         json_bool(&w, q == NULL || q->dead);
-        put_time(&w, "tEnd", pins[i]->t_end);
-        put_time(&w, "tStart", pins[i]->t_start);
+        json_key(&w, "tEnd");
+        put_iso(&w, true, pins[i]->t_end);
+        json_key(&w, "tStart");
+        put_iso(&w, true, pins[i]->t_start);
         json_end_object(&w);
     }
     json_end_array(&w);

@@ -101,8 +101,7 @@ struct pin {
     int64_t t_start, t_end;
 };
 
-/* What changed beside rows while an entry was applied; the caller of apply resets it. */
-struct state;
+struct state; /* opaque */
 
 struct state_meta {
     struct uuid cluster;
