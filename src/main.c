@@ -19,6 +19,7 @@
 #include "io/executor.h"
 #include "io/pool.h"
 #include "s3/bucket.h"
+#include "s3/s3_client.h"
 #include "sink/settings_table.h"
 #include "sink/sink.h"
 
@@ -220,7 +221,7 @@ static enum err start_node(struct broker *b, struct error *error)
     return err;
 }
 
-static enum err open_bucket(struct broker *b, struct bucket **out, struct error *error)
+static enum err open_folder(struct broker *b, struct bucket **out, struct error *error)
 {
     const struct sink_boot_settings *s = &b->sink_settings;
     const struct file_bucket_options options = {
@@ -231,8 +232,49 @@ static enum err open_bucket(struct broker *b, struct bucket **out, struct error 
         .clock = clock_real(),
         .entropy = entropy_real(),
     };
-    ASSERT(s->sink.is_file); /* other endpoints are refused with the settings */
     return file_bucket_open(&options, out, error);
+}
+
+static struct span text_or_empty(const char *text)
+{
+    return text != NULL ? span_str(text) : (struct span){NULL, 0};
+}
+
+static enum s3_sse sse_of(const struct sink_settings *s)
+{
+    if (s->sse == NULL)
+        return S3_SSE_OFF;
+    return strcmp(s->sse, "AES256") == 0 ? S3_SSE_AES256 : S3_SSE_KMS;
+}
+
+/* SSL_CERT_FILE as everywhere with OpenSSL: the authorities to trust, instead of the system's. */
+static enum err open_s3(struct broker *b, struct bucket **out, struct error *error)
+{
+    const struct sink_boot_settings *boot = &b->sink_settings;
+    const struct sink_settings *s = &boot->sink;
+    const struct s3_client_options options = {
+        .endpoint = span_str(s->endpoint),
+        .region = span_str(s->region),
+        .bucket = span_str(s->bucket),
+        .access_key = span_str(s->access_key),
+        .secret_key = span_str(s->secret_key),
+        .path_style = s->path_style,
+        .sse = sse_of(s),
+        .kms_key_id = text_or_empty(s->sse_kms_key_id),
+        .multipart_threshold = boot->node.multipart_threshold_mb << 20,
+        .ca_file = text_or_empty(getenv("SSL_CERT_FILE")),
+        .clock = clock_real(),
+        .entropy = entropy_real(),
+    };
+    enum err err = s3_client_open(&options, out, error);
+    if (err != ERR_OK)
+        error_wrap(error, "QUEEN_S3_EMBEDDED=true: QUEEN_S3_ENDPOINT");
+    return err;
+}
+
+static enum err open_bucket(struct broker *b, struct bucket **out, struct error *error)
+{
+    return b->sink_settings.sink.is_file ? open_folder(b, out, error) : open_s3(b, out, error);
 }
 
 /* Production: the line is written by the sink, the state left behind is what a crash leaves. */

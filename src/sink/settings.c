@@ -515,9 +515,6 @@ static enum err read_setting(const struct reading *in, enum setting_id id, struc
 /* Accepted by the specification, refused until it is there (decisions.md 29). */
 static enum err refuse_unbuilt(const struct reading *in, const struct sink_settings *s)
 {
-    if (!s->is_file)
-        return refuse(in, "%s=" SPAN_FMT " is not built yet; accepted now: file:///path",
-                      ROW(S_ENDPOINT), RAW(value_of(in, S_ENDPOINT)));
     if (s->format != SINK_JSONL)
         return refuse(in, "%s=%s is not built yet; accepted now: jsonl", ROW(S_FORMAT),
                       sink_format_name(s->format));

@@ -70,7 +70,7 @@ typedef const char *(*env_get_fn)(void *ctx, const char *name); /* NULL = unset 
 /* Reads and validates everything in the orders of settings.md 3.3 and 4. On refusal: ERR_INVALID
  * and the whole sentence in *error, ready for "ERROR boot: FATAL: " (with the
  * "QUEEN_S3_EMBEDDED=true: " prefix where settings.md 7 wants it). node_id and host: for the
- * default instance. Features not built yet (http endpoints, parquet, per-partition) are refused by
+ * default instance. Features not built yet (parquet, per-partition) are refused by
  * name. */
 ERR_CHECK enum err sink_settings_read(env_get_fn get, void *ctx, uint64_t node_id, const char *host,
                                       unsigned cores, struct sink_boot_settings *out,

@@ -130,7 +130,7 @@ struct op {
 };
 
 struct request_count {
-    enum bucket_op op;
+    const char *op; /* bucket_attempt_label() */
     unsigned code;
     uint64_t count;
 };
@@ -248,7 +248,7 @@ void sink_unit_attempt(struct sink *s, const struct bucket_request *r, unsigned 
 /* sink_metrics.c */
 void sink_counters_init(struct sink_counters *c);
 void sink_counters_deinit(struct sink_counters *c);
-void sink_counters_request(struct sink_counters *c, enum bucket_op op, unsigned code);
+void sink_counters_request(struct sink_counters *c, const char *op, unsigned code);
 
 /* board.c */
 struct sink_health {

@@ -246,6 +246,12 @@ void sink_log_crash(enum sink_crash_point point)
     log_end(&line);
 }
 
+void sink_log_crash_between_parts(void)
+{
+    log_msg(LOG_ERROR, SINK_LOG_TARGET,
+            "QUEEN_S3_CRASH_AT fired: aborting between multipart parts");
+}
+
 void sink_log_bucket_down(struct sink_log *l, const struct sink_settings *s, struct span error,
                           int64_t now_us)
 {

@@ -36,6 +36,7 @@ void sink_log_deinit(struct sink_log *l);
 void sink_log_note(struct sink_log *l, struct span queue, const struct sink_note *note,
                    int64_t now_us);
 void sink_log_crash(enum sink_crash_point point);
+void sink_log_crash_between_parts(void);
 void sink_log_bucket_down(struct sink_log *l, const struct sink_settings *s, struct span error,
                           int64_t now_us);
 void sink_log_presence(struct sink_log *l, struct span error, int64_t now_us);

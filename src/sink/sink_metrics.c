@@ -23,10 +23,10 @@ void sink_counters_deinit(struct sink_counters *c)
     mem_free(c->requests);
 }
 
-static int request_order(const struct request_count *a, enum bucket_op op, unsigned code)
+static int request_order(const struct request_count *a, const char *op, unsigned code)
 {
     char code_a[16], code_b[16];
-    int order = strcmp(bucket_op_label(a->op), bucket_op_label(op));
+    int order = strcmp(a->op, op);
 
     if (order != 0)
         return order;
@@ -35,7 +35,7 @@ static int request_order(const struct request_count *a, enum bucket_op op, unsig
     return strcmp(code_a, code_b);
 }
 
-void sink_counters_request(struct sink_counters *c, enum bucket_op op, unsigned code)
+void sink_counters_request(struct sink_counters *c, const char *op, unsigned code)
 {
     size_t at = 0;
 
@@ -186,8 +186,7 @@ static void requests_family(const struct sink *s, struct buf *out)
         const struct request_count *r = &s->counters.requests[i];
         char code[16];
         (void)snprintf(code, sizeof(code), "%u", r->code); /* fits */
-        struct metric_label labels[] = {{"op", span_str(bucket_op_label(r->op))},
-                                        {"code", span_str(code)}};
+        struct metric_label labels[] = {{"op", span_str(r->op)}, {"code", span_str(code)}};
         metrics_sample_u64(out, name, NULL, labels, 2, r->count);
     }
 }

@@ -142,6 +142,34 @@ static void do_look_up(struct op *op)
     sink_op_done(op);
 }
 
+/* --- crash points --- */
+
+static void crash(struct sink *s, enum sink_crash_point point)
+{
+    if (s->options.crash != NULL)
+        s->options.crash(s->options.crash_ctx, point);
+    pthread_mutex_lock(&s->lock);
+    s->crashed = true; /* a simulator drops everything now */
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void do_crash(struct sink *s, enum sink_crash_point point)
+{
+    sink_log_crash(point);
+    crash(s, point);
+}
+
+/* The other place of mid_upload (spec/settings.md 5). */
+static void between_parts(struct bucket_request *r)
+{
+    struct op *op = r->ctx;
+
+    if (op->sink->node->crash_at != SINK_CRASH_MID_UPLOAD)
+        return;
+    sink_log_crash_between_parts();
+    crash(op->sink, SINK_CRASH_MID_UPLOAD);
+}
+
 /* --- bucket --- */
 
 static void bucket_attempt(struct bucket_request *r, unsigned code, struct span error)
@@ -184,6 +212,7 @@ void sink_bucket_submit(struct op *op)
     op->bucket.key = buf_span(&op->key);
     op->bucket.done = bucket_done;
     op->bucket.attempt = bucket_attempt;
+    op->bucket.between_parts = between_parts;
     op->bucket.ctx = op;
     op->bucket.retry_after_us = -1;
     bucket_submit(op->sink->options.bucket, &op->bucket);
@@ -266,16 +295,6 @@ static void do_job(struct op *op, const struct sink_action *action, void (*job)(
 }
 
 /* --- */
-
-static void do_crash(struct sink *s, enum sink_crash_point point)
-{
-    sink_log_crash(point);
-    if (s->options.crash != NULL)
-        s->options.crash(s->options.crash_ctx, point);
-    pthread_mutex_lock(&s->lock);
-    s->crashed = true; /* a simulator drops everything now */
-    pthread_mutex_unlock(&s->lock);
-}
 
 void sink_carry_out(struct slot *slot, const struct sink_actions *actions)
 {

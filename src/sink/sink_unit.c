@@ -101,7 +101,7 @@ static void bucket_failed(struct sink *s, const struct bucket_request *r, unsign
     if (is_unreachable(code, error))
         s->bucket.reachable = 0;
     buf_reset(&s->bucket.error);
-    buf_printf(&s->bucket.error, "%s bucket %s at %s: ", bucket_op_label(r->op), set->bucket,
+    buf_printf(&s->bucket.error, "%s bucket %s at %s: ", bucket_attempt_label(r), set->bucket,
                set->endpoint);
     buf_put_span(&s->bucket.error, error);
     if (!set->is_file)
@@ -114,7 +114,7 @@ void sink_unit_attempt(struct sink *s, const struct bucket_request *r, unsigned 
                        struct span error)
 {
     pthread_mutex_lock(&s->lock);
-    sink_counters_request(&s->counters, r->op, code);
+    sink_counters_request(&s->counters, bucket_attempt_label(r), code);
     s->bucket.checked_at = clock_wall_us(s->options.clock) / 1000 * 1000;
     if (error.len == 0)
         bucket_answered(s);

@@ -301,10 +301,6 @@ static const struct {
     {"MAX_WINDOW_MS", "5m",
      PRE "QUEEN_S3_MAX_WINDOW_MS=5m is not a whole number. It is how long a window may stay open; "
          "the lag SLO is about this plus the safe lag, in 100..=86400000$"},
-    /* decisions.md 29: after everything else */
-    {"REGION", "us-east-1",
-     PRE "QUEEN_S3_ENDPOINT=http://minio:9000 is not built yet; accepted "
-         "now: file:///path$"},
 };
 
 TEST(every_wrong_value_has_its_sentence)
@@ -670,7 +666,24 @@ TEST(the_start_line_of_a_file_endpoint)
     buf_deinit(&line);
 }
 
-/* Settings that cannot be read yet, but are printed: put together by hand. */
+TEST(an_http_endpoint_is_read)
+{
+    struct env e = http_env();
+    set(&e, "PATH_STYLE", "yes");
+    set(&e, "SSE", "kms");
+    set(&e, "SSE_KMS_KEY_ID", "alias/lake");
+    struct sink_boot_settings b = read_ok(&e);
+    CHECK(!b.sink.is_file && b.sink.path_style && b.has_sink);
+    CHECK(strcmp(b.sink.endpoint, "http://minio:9000") == 0);
+    CHECK(strcmp(b.sink.region, "us-east-1") == 0);
+    CHECK(strcmp(b.sink.access_key, "AKID-xyzzy") == 0);
+    CHECK(strcmp(b.sink.secret_key, "S3CR3T-xyzzy") == 0);
+    CHECK(strcmp(b.sink.sse, "aws:kms") == 0);
+    CHECK(strcmp(b.sink.sse_kms_key_id, "alias/lake") == 0);
+    CHECK_EQ(b.sink.key_segment_max, 1024);
+    sink_boot_settings_deinit(&b);
+}
+
 TEST(the_start_line_hides_keys)
 {
     char *queues[] = {(char[]){"a"}, (char[]){"b"}};
