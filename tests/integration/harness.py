@@ -26,9 +26,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests" / "lib"))  # the S3 server and client
 START_TIMEOUT = 60  # seconds until `listening`; recovery under a sanitizer on a busy machine is slow
 STOP_TIMEOUT = 60
 PORT_RANGE = range(20000, 32000)  # below what outgoing connections take theirs from
