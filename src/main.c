@@ -181,7 +181,7 @@ static enum err open_db(void *ctx, struct db **out, struct error *error)
     const struct db_rocks_options options = {
         .path = b->db_path,
         .block_cache_bytes = BLOCK_CACHE_BYTES,
-        .write_buffer_bytes = WRITE_BUFFER_BYTES,
+        .write_buffer_bytes = node_write_buffer_bytes(b->disk, BALLAST_BYTES, WRITE_BUFFER_BYTES),
         .open_files_max = b->files.db,
     };
     return db_rocks_open(&options, out, error);
@@ -214,6 +214,7 @@ static enum err start_node(struct broker *b, struct error *error)
         options.disk_low_pct = c->disk_low_pct;
         options.log_handles_max = b->files.logs;
         options.ballast_bytes = BALLAST_BYTES;
+        options.open_behind = true;
         err = node_open(&options, &b->node, error);
     }
     if (err != ERR_OK)

@@ -53,8 +53,18 @@ static const char *text(struct span s)
     return s.len > 0 ? (const char *)s.ptr : "";
 }
 
+/* A sync that failed may have lost what it was for, whatever it gives as the reason. */
+static bool of_a_sync(const char *status)
+{
+    return strstr(status, "While fdatasync") != NULL || strstr(status, "While fsync") != NULL ||
+           strstr(status, "While sync_file_range") != NULL ||
+           strstr(status, "While range sync") != NULL || strstr(status, "Directory fsync") != NULL;
+}
+
 static enum err status_code(const char *status)
 {
+    if (of_a_sync(status))
+        return ERR_IO;
     if (strstr(status, "No space left") != NULL || strstr(status, "Disk quota exceeded") != NULL ||
         strstr(status, "NoSpace") != NULL || strstr(status, "Space limit") != NULL)
         return ERR_NO_SPACE;
@@ -214,6 +224,14 @@ static uint64_t rocks_bytes(struct db *db)
     return sum;
 }
 
+static uint64_t rocks_buffered(struct db *db)
+{
+    uint64_t value = 0;
+    if (rocksdb_property_int(rocks_of(db)->handle, "rocksdb.cur-size-all-mem-tables", &value) != 0)
+        return 0;
+    return value;
+}
+
 static const struct db_ops rocks_ops = {
     .close = rocks_close,
     .get = rocks_get,
@@ -232,6 +250,7 @@ static const struct db_ops rocks_ops = {
     .batch_delete_range = rocks_batch_delete_range,
     .batch_write = rocks_batch_write,
     .bytes = rocks_bytes,
+    .buffered = rocks_buffered,
 };
 
 static void make_options(struct rocks *r, const struct db_rocks_options *options)
