@@ -315,10 +315,12 @@ static struct node_entry *take_entry_locked(struct node *n)
 static bool disk_has_room(struct node *n, const struct node_entry *entry)
 {
     struct disk_usage usage;
-    uint64_t need = entry->log_bytes + entry->log_bytes / 4 + SPACE_SLACK_BYTES;
+    uint64_t need = entry->log_bytes;
     if (entry->log_bytes == 0 ||
         (n->bytes_since_space_check < SPACE_CHECK_EVERY_BYTES && !node_storage_full(n)))
         return true;
+    if (atomic_load(&n->applied) != atomic_load(&n->durable)) /* a checkpoint may help: not tight */
+        need += need / 4 + SPACE_SLACK_BYTES;
     do {
         if (disk_usage(n->options.disk, &usage, NULL) != ERR_OK ||
             usage.free_bytes >= need + node_checkpoint_need(n))
