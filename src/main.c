@@ -187,6 +187,19 @@ static enum err open_db(void *ctx, struct db **out, struct error *error)
     return db_rocks_open(&options, out, error);
 }
 
+/* A disk that is too full to open anything on it is waited for; a signal ends that. */
+static enum err open_node(struct broker *b, const struct node_options *options, struct error *error)
+{
+    for (bool said = false;; said = true) {
+        enum err err = node_open(options, &b->node, error);
+        if (err != ERR_NO_SPACE)
+            return err;
+        if (!said)
+            log_msg(LOG_ERROR, "boot", "the disk is full, waiting for room: %s", error->text);
+        (void)nanosleep(&(const struct timespec){.tv_sec = 1}, NULL);
+    }
+}
+
 static enum err start_node(struct broker *b, struct error *error)
 {
     const struct config *c = &b->config;
@@ -215,7 +228,7 @@ static enum err start_node(struct broker *b, struct error *error)
         options.log_handles_max = b->files.logs;
         options.ballast_bytes = BALLAST_BYTES;
         options.open_behind = true;
-        err = node_open(&options, &b->node, error);
+        err = open_node(b, &options, error);
     }
     if (err != ERR_OK)
         error_wrap(error, "QUEEN_RAFT_DIR=%s", c->dir);
