@@ -373,6 +373,7 @@ TEST(admission_leaves_twice_the_room_of_what_is_under_way)
     CHECK(!node_clock_paused(b.node));
     pump(b.node);
     end_call(&big, ERR_OK);
+    leave_free(&b, BALLAST / 4 + 2 * 40000);
     look_at_space(&b); /* 30000 are not checkpointed */
     submit_push(b.node, &small, "q", "p", "t3", text);
     end_call(&small, ERR_STORAGE_FULL);
@@ -682,6 +683,23 @@ TEST(an_error_of_the_disk_stops_the_node_whichever_call_it_is)
     CHECK(fail_each(SIM_DISK_UNLINK, ERR_IO, false) > 2);
     CHECK(fail_each(SIM_DISK_RMDIR, ERR_IO, false) > 1);
     CHECK(fail_each(SIM_DISK_OPEN, ERR_IO, true) > 24); /* also the look for LOCK */
+}
+
+TEST(a_ballast_that_cannot_be_removed_stops_the_node)
+{
+    struct bench b;
+    struct call c;
+    full_init(&b, 35);
+    full_open(&b);
+    leave_free(&b, 0);
+    sim_disk_fail_next(b.disk, SIM_DISK_UNLINK, ERR_IO, 1); /* behind that of the torn segment */
+    submit_push(b.node, &c, "q", "p", "t1", "1");
+    pump(b.node);
+    CHECK(status_of(&b).stopped);
+    CHECK(strstr(status_of(&b).failure, "ballast") != NULL);
+    node_close(b.node);
+    end_call(&c, ERR_STOPPED);
+    bench_deinit(&b);
 }
 
 /* Without space a call may be made again, so the node must not stop. */
