@@ -440,8 +440,7 @@ enum err node_replay_entry(void *ctx, const struct wal_entry *found, struct erro
 
 static void wake_checkpoint_when_due(struct node *n)
 {
-    uint64_t since = atomic_load(&n->applied_bytes) - atomic_load(&n->checkpoint_bytes_mark);
-    if (since < n->options.durable_every_bytes)
+    if (!node_checkpoint_full(n))
         return;
     pthread_mutex_lock(&n->mutex);
     pthread_cond_signal(&n->checkpoint_wake);

@@ -182,17 +182,19 @@ bool node_pump_checkpoint(struct node *n)
     return did;
 }
 
+bool node_checkpoint_full(const struct node *n)
+{
+    uint64_t since = atomic_load(&n->applied_bytes) - atomic_load(&n->checkpoint_bytes_mark);
+    return since >= n->options.durable_every_bytes ||
+           atomic_load(&n->dirty_bytes) >= node_dirty_due(n);
+}
+
 bool node_pump_checkpoint_due(struct node *n)
 {
     if (atomic_load(&n->applied) == atomic_load(&n->durable))
         return false;
-    state_read_lock(n->state);
-    size_t dirty = state_dirty_bytes(n->state);
-    state_read_unlock(n->state);
-    uint64_t since = atomic_load(&n->applied_bytes) - atomic_load(&n->checkpoint_bytes_mark);
     int64_t age = clock_mono_us(n->options.clock) - n->last_checkpoint_mono;
-    return atomic_load(&n->checkpoint_wanted) || dirty >= node_dirty_max(n) / 2 ||
-           since >= n->options.durable_every_bytes ||
+    return atomic_load(&n->checkpoint_wanted) || node_checkpoint_full(n) ||
            age >= (int64_t)n->options.durable_every_ms * 1000;
 }
 

@@ -146,6 +146,8 @@ struct node_log *node_log_add(struct node *n, uint64_t queue_id, struct qlog *lo
 void node_checkpoint_thread(void *ctx);
 ERR_CHECK enum err node_checkpoint(struct node *n, bool *did_out, struct error *error);
 void node_want_checkpoint(struct node *n);
+/* There is enough for a checkpoint that it should not wait for its time. Any thread. */
+bool node_checkpoint_full(const struct node *n);
 /* Bytes on the disk that the next checkpoint may take. */
 uint64_t node_checkpoint_need(struct node *n);
 
@@ -157,8 +159,9 @@ void node_ballast_find(struct node *n, bool founded);
 /* The disk is full: shuts the gate and gives back the ballast, then what else can be spared. False
  * when nothing is left. */
 bool node_make_room(struct node *n);
-/* The state's overlay may hold so much. */
+/* The state's overlay may hold so much, and starts a checkpoint with so much. */
 uint64_t node_dirty_max(const struct node *n);
+uint64_t node_dirty_due(const struct node *n);
 /* Must `more` bytes of commands that grow storage be refused? */
 bool node_space_refuses(struct node *n, uint64_t more);
 

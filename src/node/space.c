@@ -44,15 +44,27 @@ static uint64_t margin(const struct node *n)
     return n->options.ballast_bytes / 4;
 }
 
-uint64_t node_dirty_max(const struct node *n)
+static uint64_t dirty_share(const struct node *n)
 {
     uint64_t most = n->options.dirty_max_bytes;
-    if (!atomic_load(&n->emergency) || n->options.ballast_bytes == 0)
-        return n->opened ? most : UINT64_MAX; /* at boot nothing could write it */
-    if (!n->opened && !n->options.open_behind)
-        return UINT64_MAX;
+    if (n->options.ballast_bytes == 0)
+        return most;
     uint64_t share = ballast_size(n, atomic_load(&n->total_bytes)) / 4;
     return share < most ? share : most;
+}
+
+uint64_t node_dirty_max(const struct node *n)
+{
+    bool checkpoints = n->opened || n->options.open_behind; /* else nothing could write it */
+    if (atomic_load(&n->emergency) && checkpoints)
+        return dirty_share(n);
+    return n->opened ? n->options.dirty_max_bytes : UINT64_MAX;
+}
+
+uint64_t node_dirty_due(const struct node *n)
+{
+    uint64_t half = node_dirty_max(n) / 2, share = dirty_share(n);
+    return half < share ? half : share; /* the disk may be full any time */
 }
 
 /* Is there too little room for `more` bytes of commands beside what is on its way? */

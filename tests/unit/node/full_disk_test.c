@@ -233,6 +233,22 @@ TEST(what_a_checkpoint_must_write_stays_small_while_there_is_no_ballast)
     bench_deinit(&b);
 }
 
+TEST(a_checkpoint_is_due_before_it_outgrows_the_ballast)
+{
+    struct bench b;
+    full_init(&b, 29);
+    full_open(&b);
+    for (unsigned i = 0; i < MANY && !node_pump_checkpoint_due(b.node); i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "t%u", i);
+        push(&b, "q", name, "1", PUSH_QUEUED, i);
+        CHECK(status_of(&b).dirty_bytes < BALLAST / 4 + 4096);
+    }
+    CHECK(node_pump_checkpoint_due(b.node));
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
 TEST(a_checkpoint_runs_at_once_when_the_ballast_was_given_up)
 {
     struct bench b;
