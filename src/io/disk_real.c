@@ -74,6 +74,9 @@ static enum err fail_errno(struct error *error, const char *call, const char *pa
         return fail(error, ERR_NOT_FOUND, call, path);
     case EEXIST:
         return fail(error, ERR_EXISTS, call, path);
+    case EMFILE:
+    case ENFILE:
+        return fail(error, ERR_AGAIN, call, path); /* says nothing about the disk */
     default:
         return fail(error, ERR_IO, call, path);
     }

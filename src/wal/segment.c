@@ -139,6 +139,17 @@ bool wal_drop_spares(struct wal *w)
     return any;
 }
 
+/* Opens a renamed file again, so that messages name what is there. The old handle would do as well,
+ * so it stays when that fails. */
+static struct disk_file *reopen(struct wal *w, const char *path, struct disk_file *old)
+{
+    struct disk_file *f = NULL;
+    if (disk_open(w->disk, path, DISK_WRITE, &f, NULL) != ERR_OK)
+        return old;
+    disk_close(w->disk, old);
+    return f;
+}
+
 /* Turns spare `id` into the segment of header h. *file_out is open when this succeeds. */
 static enum err spare_to_segment(struct wal *w, uint64_t id, const struct wal_segment_header *h,
                                  struct disk_file **file_out, struct error *error)
@@ -153,7 +164,7 @@ static enum err spare_to_segment(struct wal *w, uint64_t id, const struct wal_se
     if (err == ERR_OK)
         err = disk_sync_dir(w->disk, w->dir, error);
     if (err == ERR_OK)
-        *file_out = f;
+        *file_out = reopen(w, segment, f);
     else
         disk_close(w->disk, f);
     mem_free(spare);

@@ -80,7 +80,7 @@ class Campaign:
                 **self.calls.settings,
             )
         )
-        os.sync()  # what was prepared here is no part of the test
+        disk.flush()
         self.ledger = Ledger(env.dir / "ledger")
         self.batches = Batches(env.random, QUEUES, [f"p{n}" for n in range(12)] + traffic.ODD_NAMES, largest=120)
         self.pushers, self.repeated = [], 0
@@ -306,6 +306,7 @@ def test_power_is_cut_in_the_first_boot(env):
                 offset = broker.push([{"queue": "q", "partition": "p", "payload": 1}])[0]["offset"]
                 assert offset == 0 and broker.sigterm() == 0
                 faults.run("find", disk.path / "data", "-delete")
+                disk.flush()
                 cut += 1
                 if not met:
                     break
