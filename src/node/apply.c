@@ -234,7 +234,7 @@ static enum err end_entry(struct node *n, enum err err)
         set_log_lengths(n);
     else if (err == ERR_NO_SPACE)
         keep_names(n);
-    atomic_store(&n->dirty_bytes, state_dirty_bytes(n->state));
+    node_count_dirty(n);
     const struct state_meta *meta = state_meta(n->state);
     int64_t safe_time = meta->last_clock > meta->max_stamp ? meta->last_clock : meta->max_stamp;
     uint64_t index = meta->applied;
@@ -335,7 +335,11 @@ static bool has_room(struct node *n, const struct node_entry *entry)
     if (!disk_has_room(n, entry))
         return false;
     n->bytes_since_space_check %= SPACE_CHECK_EVERY_BYTES;
-    return atomic_load(&n->dirty_bytes) < node_dirty_max(n);
+    uint64_t most = node_dirty_max(n);
+    if (atomic_load(&n->dirty_bytes) < most)
+        return true;
+    /* One large entry may have taken it past the bound; while that is written others go on. */
+    return !atomic_load(&n->emergency) && atomic_load(&n->active_bytes) < most / 2;
 }
 
 /* ERR_NOT_FOUND: nothing is committed that is not applied. ERR_NO_SPACE: the next entry, now

@@ -19,6 +19,12 @@
 #define SWEEP_ROWS 512
 #define REAP_PARTITIONS 4096
 
+void node_count_dirty(struct node *n)
+{
+    atomic_store(&n->dirty_bytes, state_dirty_bytes(n->state));
+    atomic_store(&n->active_bytes, state_active_bytes(n->state));
+}
+
 void node_want_checkpoint(struct node *n)
 {
     atomic_store(&n->checkpoint_wanted, true);
@@ -104,9 +110,18 @@ static bool freeze(struct node *n, uint64_t *bytes_out)
         *bytes_out = atomic_load(&n->applied_bytes);
         atomic_store(&n->checkpoint_bytes_mark, *bytes_out);
         state_freeze(n->state);
+        node_count_dirty(n);
     }
     state_write_unlock(n->state);
     return changed;
+}
+
+/* Apply may wait for what was done. */
+static void wake_waiting(struct node *n)
+{
+    pthread_mutex_lock(&n->mutex);
+    pthread_cond_broadcast(&n->space_wake);
+    pthread_mutex_unlock(&n->mutex);
 }
 
 enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
@@ -120,6 +135,7 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
     uint64_t bytes = 0;
     if (!freeze(n, &bytes))
         return ERR_OK;
+    wake_waiting(n);
     uint64_t index = state_frozen_applied(n->state);
     enum err err = write_frozen(n, error);
     if (err != ERR_OK) {
@@ -128,7 +144,7 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
     }
     state_frozen_done(n->state);
     state_read_lock(n->state);
-    atomic_store(&n->dirty_bytes, state_dirty_bytes(n->state));
+    node_count_dirty(n);
     state_read_unlock(n->state);
     atomic_store(&n->checkpointed_bytes, bytes);
     atomic_store(&n->durable, index);
@@ -211,9 +227,7 @@ void node_checkpoint_thread(void *ctx)
         node_pump_space(n);
         if (node_pump_checkpoint_due(n)) {
             (void)node_pump_checkpoint(n); /* whether it did anything does not matter here */
-            pthread_mutex_lock(&n->mutex);
-            pthread_cond_broadcast(&n->space_wake);
-            pthread_mutex_unlock(&n->mutex);
+            wake_waiting(n);
         }
         pthread_mutex_lock(&n->mutex);
     }

@@ -110,9 +110,9 @@ struct node {
 
     _Atomic int64_t safe_time;
     _Atomic uint64_t applied, durable, queued_bytes, applied_bytes;
-    _Atomic uint64_t checkpoint_bytes_mark; /* applied_bytes at the last freeze */
-    _Atomic uint64_t checkpointed_bytes;    /* applied_bytes of the last durable checkpoint */
-    _Atomic uint64_t dirty_bytes; /* as of the last entry or checkpoint, for who must not wait */
+    _Atomic uint64_t checkpoint_bytes_mark;     /* applied_bytes at the last freeze */
+    _Atomic uint64_t checkpointed_bytes;        /* applied_bytes of the last durable checkpoint */
+    _Atomic uint64_t dirty_bytes, active_bytes; /* of the state, for who must not wait */
     _Atomic uint64_t proposals, entries, checkpoints, inflight;
     atomic_bool stopped;
     atomic_bool storage_full; /* the gate is shut */
@@ -146,6 +146,7 @@ struct node_log *node_log_add(struct node *n, uint64_t queue_id, struct qlog *lo
 void node_checkpoint_thread(void *ctx);
 ERR_CHECK enum err node_checkpoint(struct node *n, bool *did_out, struct error *error);
 void node_want_checkpoint(struct node *n);
+void node_count_dirty(struct node *n); /* the state's lock is held */
 /* There is enough for a checkpoint that it should not wait for its time. Any thread. */
 bool node_checkpoint_full(const struct node *n);
 /* Bytes on the disk that the next checkpoint may take. */

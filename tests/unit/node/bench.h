@@ -17,7 +17,7 @@ struct bench {
     struct disk *disk;
     struct sim_db_state *rows;
     struct node *node;
-    uint64_t ballast_bytes;
+    uint64_t ballast_bytes, dirty_max_bytes;
     double high_pct, low_pct;
     bool open_behind;
     struct db *db; /* of the open node */
@@ -59,6 +59,8 @@ static inline enum err bench_open(struct bench *b)
     o.disk_low_pct = b->low_pct;
     o.open_behind = b->open_behind;
     o.ballast_bytes = b->ballast_bytes;
+    if (b->dirty_max_bytes > 0)
+        o.dirty_max_bytes = b->dirty_max_bytes;
     return node_open(&o, &b->node, &b->error);
 }
 

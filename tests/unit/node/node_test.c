@@ -253,6 +253,71 @@ TEST(a_deleted_queue_loses_its_folder_only_after_a_checkpoint_and_its_last_reade
     bench_deinit(&b);
 }
 
+/* --- the overlay's bound --- */
+
+/* A database whose next batch is on its way while the node goes on. */
+static struct {
+    struct db_ops ops;
+    enum err (*write)(struct db *db, struct db_batch *b, struct error *error);
+    struct node *node;
+    unsigned applied;
+} slow;
+
+static enum err write_slowly(struct db *db, struct db_batch *b, struct error *error)
+{
+    while (node_pump_apply(slow.node))
+        slow.applied++;
+    return slow.write(db, b, error);
+}
+
+#define WIDE 600u /* partitions */
+
+static void submit_wide_push(struct node *n, struct call *c)
+{
+    static char names[WIDE][8];
+    static struct push_item items[WIDE];
+    for (unsigned i = 0; i < WIDE; i++) {
+        snprintf(names[i], sizeof(names[i]), "p%u", i);
+        items[i] = (struct push_item){.queue = SPAN_LIT("q"),
+                                      .partition = span_str(names[i]),
+                                      .transaction_id = span_str(names[i]),
+                                      .payload = SPAN_LIT("1")};
+    }
+    *c = (struct call){.base = {.type = COMMAND_PUSH, .done = call_done, .grows_storage = true}};
+    push_encode(&c->base.body, &TENANT_DEFAULT, items, WIDE);
+    node_submit(n, &c->base);
+}
+
+/* Goal: a push behind one that takes the overlay far past its bound does not wait until that is
+ * written, only until it is frozen. */
+TEST(an_entry_past_the_bound_holds_nothing_up_while_it_is_written)
+{
+    struct bench b;
+    struct call wide, small;
+    bench_init(&b, 16);
+    b.dirty_max_bytes = 32u << 10;
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    slow.ops = *b.db->ops;
+    slow.write = b.db->ops->batch_write;
+    slow.node = b.node;
+    slow.ops.batch_write = write_slowly;
+    b.db->ops = &slow.ops;
+    submit_wide_push(b.node, &wide);
+    pump(b.node);
+    CHECK_EQ(wide.done, 1);
+    node_request_deinit(&wide.base);
+    submit_push(b.node, &small, "q", "p1", "t", "1");
+    pump(b.node);
+    CHECK_EQ(small.done, 0);
+    CHECK(node_pump_checkpoint_due(b.node));
+    CHECK(node_pump_checkpoint(b.node));
+    CHECK_EQ(slow.applied, 1);
+    CHECK_EQ(small.done, 1);
+    node_request_deinit(&small.base);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
 /* --- an entry that fails half-way --- */
 
 /* A disk whose next write waits and then fails; only while armed. */
