@@ -61,11 +61,22 @@ class PowerDisk:
         os.close(fd)
 
     def restore(self, options=""):
-        """The journal is replayed. Nothing may still hold a file there: the old mount would live on."""
+        """The journal is replayed."""
         wait_until(lambda: subprocess.run(["umount", self.path], capture_output=True).returncode == 0, 20,
-                   what="the filesystem is free")
+                   what="nothing holds a file there")
         self.mounted = False
+        end = time.monotonic() + 1
+        while self.is_attached() and time.monotonic() < end:
+            time.sleep(0.01)
+        if self.is_attached():  # another mount namespace has it still, and mounting it again would find it cut
+            fresh = self.image.with_suffix(f".{time.monotonic_ns()}")
+            run("cp", "--sparse=always", self.image, fresh)
+            self.image.unlink()
+            self.image = fresh
         self.mount(options)
+
+    def is_attached(self):
+        return bool(subprocess.run(["losetup", "-j", self.image], capture_output=True).stdout)
 
 
 def run(*command):
@@ -92,7 +103,7 @@ def power_disk(folder, options="", size=DISK_SIZE):
         yield disk
     finally:
         disk.unmount()
-        image.unlink()
+        disk.image.unlink()
 
 
 # --- calls ---

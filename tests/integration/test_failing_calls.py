@@ -32,7 +32,7 @@ class Row(typing.NamedTuple):
     pattern: str
     action: str
     outcome: str
-    when: str = "traffic"  # or: fetch, delete, boot, first boot
+    when: str = "traffic"  # or what provokes it: provoke(), prepare()
     times: int = 1  # 0: until it is healed
     names: str = None  # what the line must name; default: the pattern's last part
 
@@ -76,7 +76,8 @@ ROWS = [
     # the state database
     *rows_of("state", "traffic", "*/data/state/*.log", "write fdatasync", "EIO", STOPS),
     Row("state", "fdatasync", "*/data/state/*.log", "ENOSPC", STOPS),
-    Row("state", "write", "*/data/state/*.log", "ENOSPC", WAITS),
+    Row("state", "write", "*/data/state/*.log", "ENOSPC", WAITS, times=0),
+    Row("state", "write", "*/data/state/*.log", "ENOSPC", WAITS, "reboot"),  # before anything else was written
     Row("state", "write", "*/data/state/*.log", "short", GOES_ON),
     # the spool
     *rows_of("spool", "spool", "*/data", "create", "EIO ENOSPC", RETRIES, RETRIES),
@@ -127,12 +128,12 @@ BIG = 3 << 20  # a record that no compression makes smaller than the spool's thr
 class Play:
     """One row: a broker of its own on the disk, a call that fails, what came of it, and everything after that."""
 
-    def __init__(self, env, disk, calls, row):
-        self.env, self.disk, self.calls, self.row = env, disk, calls, row
+    def __init__(self, env, disk, calls, broker, row):
+        self.env, self.disk, self.calls, self.broker, self.row = env, disk, calls, broker, row
         self.root = disk.path / "run"
         (self.root / "s3").mkdir(parents=True)
         disk.flush()
-        self.broker = env.broker(
+        self.broker.settings.update(
             env.lake(
                 "*",
                 QUEEN_RAFT_DIR=self.root / "data",
@@ -143,10 +144,9 @@ class Play:
                 QUEEN_S3_MEMORY_MB=1,
                 QUEEN_RAFT_DURABLE_EVERY_MS=60000 if row.when == "roll" else 100,  # then nothing is recycled
                 QUEEN_RAFT_SEGMENT_BYTES=65536,
-                **calls.settings,
             )
         )
-        self.ledger = Ledger(env.dir / f"ledger{len(env.brokers)}")
+        self.ledger = Ledger(env.dir / f"ledger{self.broker.starts}")
         self.batches = Batches(env.random, ["orders"], ["a", "b", "ü/1"], largest=30)
         self.pushers = []
         self.refused = False  # a 507 was seen
@@ -156,7 +156,7 @@ class Play:
 
     def start_pushers(self):
         for n in range(2):
-            name = f"{self.row}-{len(self.pushers)}"
+            name = f"pusher-{self.broker.starts}-{n}"
             self.pushers.append(Pusher(self.broker, self.ledger, self.batches.next, name, pause=0.01))
             self.pushers[-1].start()
 
@@ -199,13 +199,9 @@ class Play:
         elif when == "new queue":
             self.push(queue=f"new-{self.batches.made}")
         elif when == "fetch":
-            try:
-                answer = self.broker.request(
-                    "POST", "/api/v1/fetch", {"entries": [{"queue": "orders", "partition": "a", "offset": 0, "maxBytes": 1 << 20}]}, timeout=5
-                )
-                assert answer.status in (500, 503), answer
-            except OSError:
-                pass
+            asked = {"entries": [{"queue": "orders", "partition": "a", "offset": 0, "maxBytes": 1 << 20}]}
+            answer = self.broker.request("POST", "/api/v1/fetch", asked, timeout=20)
+            assert answer.status in (500, 503), answer
         elif when == "delete" and not self.deleted:
             self.deleted = True
             assert self.broker.call("DELETE", "/api/v1/resources/queues/gone")["deleted"] is True
@@ -222,7 +218,7 @@ class Play:
             self.push(queue="gone", payload=json.dumps("g" * 40000), optional=True)
         self.start_pushers()
         self.broker.wait_log("window committed queue=orders", count=2)
-        if r.when == "boot":
+        if r.when in ("boot", "reboot"):
             self.broker.kill()
         elif r.when == "fetch":
             self.end_pushers()
@@ -235,7 +231,7 @@ class Play:
 
     def fail(self):
         self.arm()
-        if self.row.when in ("boot", "first boot", "restore"):
+        if self.row.when in ("boot", "first boot", "restore", "reboot"):
             self.broker.start(wait=False)
         end = time.monotonic() + 12
         while not self.calls.hits():
@@ -316,7 +312,8 @@ class Play:
     def run(self):
         self.prepare()
         outcome = self.fail()
-        assert outcome == self.row.outcome, (outcome, self.broker.find_log(" (ERROR|WARN) (node|boot|queen-s3|api): ")[-4:])
+        log = self.broker.find_log(" (ERROR|WARN) (node|boot|queen-s3|api): ")
+        assert outcome == self.row.outcome, (outcome, log[-4:])
         self.check(outcome)
         self.heal(outcome)
         self.check_everything()
@@ -339,8 +336,9 @@ def play(env, rows):
     print(f"{'place':10} {'call':10} {'error':7} {'when':11} {'path':28} outcome")
     with faults.power_disk(env.dir, size=96 << 20) as disk:
         calls = faults.Calls(env)
+        broker = env.broker(calls.settings)
         for row in rows:
-            play = Play(env, disk, calls, row)
+            play = Play(env, disk, calls, broker, row)
             words = row.outcome
             try:
                 play.run()
@@ -370,6 +368,7 @@ def test_a_call_that_fails_in_the_data_folder_stops_the_node_or_is_waited_out(en
             ("queue log", "create", "ENOSPC", "traffic"),
             ("queue log", "read", "EIO", "sink"),
             ("state", "fdatasync", "ENOSPC", "traffic"),
+            ("state", "write", "ENOSPC", "reboot"),
             ("log", "rename", "EIO", "boot"),
         ),
     )
