@@ -268,6 +268,8 @@ class Play:
         path = self.calls.hits()[0][2]
         name = self.row.names or ("the data folder" if self.row.call == "syncfs" else path.rsplit("/", 1)[1])
         assert name in line.text, ("does not name the file", name, line.text)
+        if self.row.place == "queue log" and self.row.call == "read":
+            assert "offset " in line.text, ("does not name the offset", line.text)
 
     def check(self, outcome):
         """The outcome's own promises."""
