@@ -149,7 +149,8 @@ def test_kills_and_boots_in_the_full_state_lose_nothing(env, kind):
             broker.kill()
             if n % 2:
                 (disk / "data" / "ballast").unlink(missing_ok=True)
-            filler.fill(leave=n % 2 << 20)  # what the kill and the ballast gave back
+            # What the kill and the ballast gave back, but what it takes to open the database.
+            filler.fill(leave=0 if (disk / "data" / "ballast").exists() else 12 << 20)
             broker.start()
             check_up(broker)
             assert push(broker, ledger, [batches.item()], f"boot-{n}") == 507
@@ -203,15 +204,15 @@ def test_a_deletion_frees_a_disk_that_others_filled(env, kind):
         broker = env.broker(settings(env, disk)).start()
         ledger, bulk = Ledger(env.dir / "ledger"), Ledger(env.dir / "bulk")
         traffic.push_all(broker, ledger, [[Item("orders", "a", f"o-{n}", "1")] for n in range(20)])
-        for n in range(400):
+        for n in range(550):
             items = [Item("bulk", "a", f"b-{n}", json.dumps("x" * 200000))]
-            assert push(broker, bulk, items, f"bulk-{n}") == 201
+            wait_taken(broker, bulk, items, f"bulk-{n}")  # 507 for a moment while a checkpoint is behind
         filler.fill()
         wait_refused(broker, ledger, Batches(env.random, ["orders"], ["a"], hostile=False), "probe")
         filler.fill()
         assert broker.fetch("orders", "a")["highWatermark"] >= 20
         assert broker.call("DELETE", "/api/v1/resources/queues/bulk")["deleted"] is True
-        wait_until(lambda: filler.free() > 60 << 20, 10, what="the deleted queue's files are gone")
+        wait_until(lambda: filler.free() > 95 << 20, 10, what="the deleted queue's files are gone")
         wait_taken(broker, ledger, [Item("orders", "a", "room", json.dumps("y" * 100000))], "room")
         no_abort(broker)
         traffic.wait_complete(broker, ["orders"])
