@@ -151,6 +151,7 @@ class Play:
         self.pushers = []
         self.refused = False  # a 507 was seen
         self.deleted = False
+        self.again = 0.0
 
     # --- traffic ---
 
@@ -192,7 +193,7 @@ class Play:
         self.calls.set(rule(r.call, r.pattern, r.action, times=r.times))
 
     def provoke(self):
-        """What makes the call happen, beside the traffic; once."""
+        """What makes the call happen, beside the traffic."""
         when = self.row.when
         if when in ("roll", "retire"):
             self.push(payload=json.dumps("r" * 400000))
@@ -205,9 +206,9 @@ class Play:
         elif when == "delete" and not self.deleted:
             self.deleted = True
             assert self.broker.call("DELETE", "/api/v1/resources/queues/gone")["deleted"] is True
-        elif when == "spool":
-            text = os.urandom(BIG // 2).hex()
-            self.push(payload=json.dumps(text))
+        elif when == "spool" and time.monotonic() > self.again:  # or the disk runs full in earnest
+            self.again = time.monotonic() + 2
+            self.push(payload=json.dumps(os.urandom(BIG // 2).hex()))
 
     def prepare(self):
         r = self.row
