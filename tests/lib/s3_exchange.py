@@ -88,17 +88,22 @@ class Exchange:
             self.keep = False
             self.ended_by_server = self.ended_by_server or self.wire.aborted
         finally:
-            self.record.stale = (self.ended_by_server and self.record.status == 0 and self.record.answered == 0
-                                 and self.record.nth > 0)
-            self.record.ended = time.time()
-            self.server.note_end(self.record)
+            self.settle()
         return self.keep
+
+    def settle(self):
+        """The record is final; before the connection ends, since a client may look right after that."""
+        if self.record.ended is None:
+            unanswered = self.record.status == 0 and self.record.answered == 0
+            self.record.stale = self.ended_by_server and unanswered and self.record.nth > 0
+            self.record.ended = time.time()
+            self.server.note_end()
 
     def serve(self):
         self.check_head()
         self.fault.before_body(self)
         if self.refusal is not None and (self.refusal.close or self.options.early_refusal and self.length):
-            self.send_answer(self.error_answer(self.refusal))
+            self.send_answer(self.refuse(self.refusal))
             self.end()
         self.read_whole_body()
         self.record.sha256 = hashlib.sha256(self.body).hexdigest()
@@ -122,7 +127,7 @@ class Exchange:
                 self.check_request()
         except S3Error as error:
             self.refusal = error
-        if self.record.is_sink:
+        if self.record.is_sink and self.record.bucket is not None:
             self.check_rules()
 
     def check_request(self):
@@ -179,9 +184,12 @@ class Exchange:
             s3_checks.check_digests(self.head, self.record.sha256, lambda: self.md5.digest())
             return s3_operations.run(self)
         except S3Error as error:
-            if self.record.is_sink and error.code not in s3_checks.BLAMELESS and not error.expected:
-                self.problem(f"refused: {error}")
-            return self.error_answer(error)
+            return self.refuse(error)
+
+    def refuse(self, error):
+        if self.record.is_sink and error.code not in s3_checks.BLAMELESS and not error.expected:
+            self.problem(f"refused: {error}")
+        return self.error_answer(error)
 
     # --- what faults do ---
 
@@ -236,6 +244,7 @@ class Exchange:
         """Ends the connection and the exchange."""
         self.ended_by_server = True
         self.keep = False
+        self.settle()
         self.wire.close(how)
         raise Ended
 
