@@ -56,7 +56,7 @@ struct s3_client {
     struct bucket bucket; /* first: what the interface hands out */
     struct s3_place place;
     struct buf strings; /* what place points into */
-    char *ca_file;
+    char *ca_file, *ca_dir;
     uint64_t threshold;
     struct s3_limits limits;
     struct clock *clock;
@@ -252,6 +252,7 @@ static void attempt_judged(struct s3_client *c, struct s3_op *op, unsigned code,
         (void)snprintf(r->error, sizeof(r->error), "%s", v->error); /* of the same size */
     }
     r->attempt_label = s3_call_label(op->call);
+    r->clue = v->clue;
     if (r->attempt != NULL)
         r->attempt(r, code, span_str(v->error));
     if (v->outcome == BUCKET_RETRIABLE && !v->upload_gone && op->call != S3_MULTIPART_ABORT &&
@@ -276,6 +277,7 @@ static void unreadable_body(struct s3_client *c, struct s3_op *op, int error)
     op->digest = NULL;
     s3_verdict_reset(&op->verdict);
     op->verdict.outcome = BUCKET_RETRIABLE;
+    op->verdict.clue.silence = BUCKET_SILENT;
     s3_answer_text(op->verdict.error, "transport: ", span_str(text), NULL, 0);
     attempt_judged(c, op, 0, -1);
 }
@@ -346,6 +348,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
     struct s3_transfer_setup setup = {
         .https = c->place.https,
         .ca_file = c->ca_file,
+        .ca_dir = c->ca_dir,
         .connect_timeout_ms = last ? c->limits.abort_ms : c->limits.connect_timeout_ms,
         .timeout_ms = last ? c->limits.abort_ms : c->limits.request_timeout_ms,
         .stall_s = thinks ? 0 : c->limits.stall_s,
@@ -403,6 +406,7 @@ static void transfer_ended(struct s3_client *c, struct s3_op *op, CURLcode resul
     case S3_ENDED_FAILED:
         s3_verdict_reset(&op->verdict);
         op->verdict.outcome = BUCKET_RETRIABLE;
+        op->verdict.clue.silence = t->silence;
         s3_answer_text(op->verdict.error, "transport: ", span_str(t->text), e.secrets, e.n_secrets);
         break;
     }
@@ -592,6 +596,7 @@ static void client_free(struct s3_client *c)
     mem_free(c->sockets.fds);
     mem_free(c->scratch);
     mem_free(c->ca_file);
+    mem_free(c->ca_dir);
     buf_deinit(&c->strings);
     mem_free(c);
 }
@@ -668,6 +673,7 @@ enum err s3_client_open(const struct s3_client_options *options, struct bucket *
     c->place = place;
     copy_place(c, options);
     c->ca_file = options->ca_file.len > 0 ? span_dup(options->ca_file) : NULL;
+    c->ca_dir = options->ca_dir.len > 0 ? span_dup(options->ca_dir) : NULL;
     c->threshold = options->multipart_threshold;
     c->limits = options->limits;
     set_limits(&c->limits);

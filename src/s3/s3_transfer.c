@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <openssl/x509_vfy.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -237,6 +238,8 @@ static void set_connection(struct s3_transfer *t, const struct s3_transfer_setup
     SET(t->easy, CURLOPT_LOW_SPEED_TIME, (long)setup->stall_s);
     if (setup->ca_file != NULL)
         SET(t->easy, CURLOPT_CAINFO, setup->ca_file);
+    if (setup->ca_dir != NULL)
+        SET(t->easy, CURLOPT_CAPATH, setup->ca_dir);
     SET(t->easy, CURLOPT_PREREQFUNCTION, on_connected);
     SET(t->easy, CURLOPT_PREREQDATA, t);
     SET(t->easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
@@ -261,6 +264,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     t->reused = t->stale = t->too_large = false;
     t->body_errno = 0;
     t->text[0] = '\0';
+    t->silence = BUCKET_ANSWERED;
     buf_reset(&t->late);
     s3_answer_reset(&t->answer);
 
@@ -297,6 +301,67 @@ static bool is_stale(const struct s3_transfer *t, CURLcode result)
            result == CURLE_WEIRD_SERVER_REPLY;
 }
 
+/* The certificate was refused: by OpenSSL, which says why, or for its name, by libcurl. */
+static enum bucket_silence certificate_trouble(const struct s3_transfer *t)
+{
+    long verdict = 0;
+    (void)curl_easy_getinfo(t->easy, CURLINFO_SSL_VERIFYRESULT, &verdict);
+    switch (verdict) {
+    case X509_V_OK:
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return BUCKET_CERT_NAME;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        return BUCKET_CERT_TIME;
+    default:
+        return BUCKET_CERT_AUTHORITY;
+    }
+}
+
+static enum bucket_silence timeout_trouble(const struct s3_transfer *t)
+{
+    curl_off_t named = 0, ready = 0;
+    long port = 0; /* of ours: there is a connection, though perhaps no TLS on it yet */
+    (void)curl_easy_getinfo(t->easy, CURLINFO_NAMELOOKUP_TIME_T, &named);
+    (void)curl_easy_getinfo(t->easy, CURLINFO_LOCAL_PORT, &port);
+    (void)curl_easy_getinfo(t->easy, CURLINFO_PRETRANSFER_TIME_T, &ready);
+    if (named == 0)
+        return BUCKET_NO_NAME;
+    if (port <= 0)
+        return BUCKET_NO_CONNECTION;
+    return ready == 0 ? BUCKET_NOT_TLS : BUCKET_SLOW;
+}
+
+static enum bucket_silence silence_of(const struct s3_transfer *t, CURLcode result)
+{
+    switch (result) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_URL_MALFORMAT: /* a bucket before an IP address */
+        return BUCKET_NO_NAME;
+    case CURLE_COULDNT_CONNECT:
+        return BUCKET_REFUSED;
+    case CURLE_OPERATION_TIMEDOUT:
+        return timeout_trouble(t);
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+        return BUCKET_CLOSED;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+        return BUCKET_NOT_HTTP;
+    case CURLE_SSL_CONNECT_ERROR:
+        return BUCKET_NOT_TLS;
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return certificate_trouble(t);
+    case CURLE_SSL_CACERT_BADFILE:
+        return BUCKET_CERT_UNREADABLE;
+    default:
+        return BUCKET_SILENT;
+    }
+}
+
 static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
 {
     struct s3_answer *a = &t->answer;
@@ -304,7 +369,9 @@ static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
         return S3_ENDED_STALE;
     if (a->head_done && (a->code >= 300 || result == CURLE_OK || t->too_large))
         return S3_ENDED_ANSWERED;
+    t->silence = silence_of(t, result);
     if (result == CURLE_OK) {
+        t->silence = BUCKET_CLOSED;
         (void)snprintf(t->text, sizeof(t->text), "the connection was closed in the answer's head");
         return S3_ENDED_FAILED;
     }
@@ -313,11 +380,13 @@ static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
         return S3_ENDED_ANSWERED;
     if (is_stale(t, result))
         return S3_ENDED_STALE;
-    if (t->body_errno != 0)
+    if (t->body_errno != 0) {
+        t->silence = BUCKET_SILENT; /* not the bucket's fault */
         (void)snprintf(t->text, sizeof(t->text), "read the object's spool file: %s",
                        strerrordesc_np(t->body_errno));
-    else if (t->text[0] == '\0')
+    } else if (t->text[0] == '\0') {
         (void)snprintf(t->text, sizeof(t->text), "%s", curl_easy_strerror(result));
+    }
     return S3_ENDED_FAILED;
 }
 

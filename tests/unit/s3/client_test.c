@@ -82,7 +82,8 @@ struct call {
     pthread_cond_t changed;
     bool done;
     unsigned attempts, between;
-    struct buf trace; /* "label code, " of each attempt */
+    enum bucket_silence silence; /* of the first */
+    struct buf trace;            /* "label code, " of each attempt */
     char first_error[ERROR_TEXT_MAX];
 };
 
@@ -90,6 +91,8 @@ static void on_attempt(struct bucket_request *r, unsigned code, struct span erro
 {
     struct call *c = r->ctx;
     (void)pthread_mutex_lock(&c->lock);
+    if (c->attempts == 0)
+        c->silence = r->clue.silence;
     if (c->attempts++ == 0)
         (void)snprintf(c->first_error, sizeof(c->first_error), SPAN_FMT, SPAN_ARG(error));
     buf_printf(&c->trace, "%s%s %u", c->trace.len > 0 ? ", " : "", bucket_attempt_label(r), code);
@@ -335,6 +338,7 @@ static void check_cuts(enum bucket_op op, const char *answer, size_t spare, cons
         CHECK_EQ(run(&f, &c), BUCKET_OK);
         CHECK_TEXT(buf_span(&c.trace), trace);
         CHECK(strncmp(c.first_error, "transport: ", 11) == 0);
+        CHECK(c.silence == BUCKET_CLOSED || (c.silence == BUCKET_NOT_HTTP && cut > 0));
         if (op == BUCKET_GET)
             CHECK_TEXT(buf_span(&c.r.out), "hello");
         call_deinit(&c);
@@ -530,6 +534,52 @@ TEST(secrets_are_kept_out_of_errors)
     }
 }
 
+/* ---- No answer ---- */
+
+static enum bucket_silence silence_at(struct s3_client_options o)
+{
+    struct bucket *bucket;
+    struct error error;
+    struct call c;
+    o.limits.connect_timeout_ms = 500;
+    CHECK_EQ(s3_client_open(&o, &bucket, &error), ERR_OK);
+    call_init(&c, BUCKET_HEAD, "queen/");
+    bucket_submit(bucket, &c.r);
+    wait_for_end(&c);
+    CHECK_EQ(c.r.outcome, BUCKET_RETRIABLE);
+    CHECK(strncmp(c.first_error, "transport: ", 11) == 0);
+    enum bucket_silence silence = c.silence;
+    call_deinit(&c);
+    bucket_close(bucket);
+    return silence;
+}
+
+/* Goal: what is wrong with an endpoint is told apart. Certificates: tests/integration. */
+TEST(a_failure_without_an_answer_says_of_what_kind)
+{
+    static const struct step steps[] = {{.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true}};
+    struct server *server = server_start(steps, 6);
+    char http[64], https[64];
+    (void)snprintf(http, sizeof(http), "http://127.0.0.1:%u", server_port(server));
+    (void)snprintf(https, sizeof(https), "https://127.0.0.1:%u", server_port(server));
+    CHECK_EQ(silence_at(options_of(http)), BUCKET_NOT_HTTP);
+    CHECK_EQ(silence_at(options_of(https)), BUCKET_NOT_TLS);
+    struct s3_client_options o = options_of(https);
+    o.ca_file = SPAN_LIT("/nonexistent/ca.pem");
+    CHECK_EQ(silence_at(o), BUCKET_CERT_UNREADABLE);
+    CHECK_EQ(silence_at(options_of("http://host.invalid")), BUCKET_NO_NAME);
+    o = options_of("http://[::1]:9000"); /* the bucket before an address */
+    o.path_style = false;
+    CHECK_EQ(silence_at(o), BUCKET_NO_NAME);
+    server_stop(server);
+    CHECK_EQ(silence_at(options_of(http)), BUCKET_REFUSED);
+}
+
 /* ---- Time ---- */
 
 TEST(a_request_that_hangs_ends)
@@ -545,6 +595,7 @@ TEST(a_request_that_hangs_ends)
     CHECK_EQ(run(&f, &c), BUCKET_OK);
     CHECK_TEXT(buf_span(&c.trace), "put 0, put 200");
     CHECK(strncmp(c.first_error, "transport: ", 11) == 0);
+    CHECK_EQ(c.silence, BUCKET_SLOW);
     CHECK(now_ms() - before >= 190);
     call_deinit(&c);
     stop(&f);
@@ -599,6 +650,7 @@ TEST(a_connection_that_does_not_come_ends)
     CHECK_EQ(c.r.outcome, BUCKET_RETRIABLE);
     CHECK_TEXT(buf_span(&c.trace), "put 0, put 0, put 0, put 0, put 0, put 0");
     CHECK(strncmp(c.r.error, "transport: ", 11) == 0);
+    CHECK_EQ(c.silence, BUCKET_NO_CONNECTION);
     call_deinit(&c);
     bucket_close(bucket);
     for (size_t i = 0; i < 4; i++)
