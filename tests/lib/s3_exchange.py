@@ -36,7 +36,7 @@ class Record:
         self.sha256 = None  # of the whole body
         self.status = 0  # of the answer, when it was sent so far that it counts
         self.error = None  # its <Code>
-        self.answered = 0  # bytes of the answer that were sent
+        self.began = False  # a status line was sent
         self.stale = False  # a client takes this for a connection that was closed between two requests
         self.fault = None  # its name
         self.is_sink = s3_checks.is_sink(head)
@@ -94,8 +94,7 @@ class Exchange:
     def settle(self):
         """The record is final; before the connection ends, since a client may look right after that."""
         if self.record.ended is None:
-            unanswered = self.record.status == 0 and self.record.answered == 0
-            self.record.stale = self.ended_by_server and unanswered and self.record.nth > 0
+            self.record.stale = self.ended_by_server and not self.record.began and self.record.nth > 0
             self.record.ended = time.time()
             self.server.note_end()
 
@@ -218,7 +217,7 @@ class Exchange:
         except Gone:
             self.record.status = 0
             raise
-        self.record.answered += stop - start
+        self.record.began = self.record.began or stop > data.index(b"\n")
 
     def _send(self, data):
         if self.fault.send_rate is None:
@@ -231,7 +230,7 @@ class Exchange:
     def send_with_spaces(self, answer, spaces, seconds):
         """Chunked: the XML declaration, blanks one by one, the rest."""
         head = answer.head(self.server.now(), self.request_id, chunked=True)
-        self.record.answered += len(head)
+        self.record.began = True
         first, _, rest = answer.body.partition(b"\n")
         self.wire.send(head + chunk(first + b"\n"))
         for _ in range(spaces):

@@ -299,7 +299,7 @@ class S3Server:
 
     def counts(self):
         """{(op, code): n} as the sink should have counted: 0 is an attempt without a whole answer. A connection that
-        ended without a byte of an answer, after it had served a request, is no attempt; requests on their way are not
+        ended without a status line, after it had served a request, is no attempt; requests on their way are not
         counted yet."""
         done = [r for r in self.find() if (r.ended is not None or r.status) and not r.stale]
         return dict(collections.Counter((r.op, r.status) for r in done))
