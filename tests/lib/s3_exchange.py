@@ -131,7 +131,8 @@ class Exchange:
 
     def check_request(self):
         if self.bucket is None and self.record.op not in ("create_bucket", "list_buckets"):
-            raise S3Error("NoSuchBucket", "The specified bucket does not exist", extra={"BucketName": self.record.bucket})
+            extra = {"BucketName": self.record.bucket}
+            raise S3Error("NoSuchBucket", "The specified bucket does not exist", extra=extra)
         s3_checks.check_key(self.record.key, self.options)
         s3_checks.check_features(self.head, self.options, self.record.op)
 
