@@ -183,6 +183,7 @@ void sink_free(struct sink *s)
 {
     if (s == NULL)
         return;
+    node_remove_hook(s->options.node, sink_entry_applied, s);
     if (s->options.manual) {
         sink_abandon(s);
         return;
