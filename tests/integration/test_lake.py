@@ -10,6 +10,7 @@ import traffic
 from harness import cases, mark, wait_until
 from traffic import Batches, Ledger
 
+ON_EVERY_STORE = True
 QUEUES = ["orders", "ünï cødé/1", 'p:2 100% "q" 🐝']
 PARTITIONS = 450  # of each queue
 RECORDS = 27000
