@@ -177,6 +177,24 @@ def test_a_target_that_is_not_encoded_canonically_is_refused(env, case):
         assert status == 403 and b"SignatureDoesNotMatch" in body
 
 
+def test_headers_are_signed_without_their_extra_blanks(env):
+    canonical = s3_sigv4.canonical_request("GET", "/", "", [("X-B", "  two   blanks\t here "), ("x-b", "2"), ("a", "")],
+                                           ["a", "x-b"], "p")
+    assert canonical == "GET\n/\n\na:\nx-b:two blanks here,2\n\na;x-b\np"
+
+
+def test_a_request_must_name_the_digest_of_its_body(env):
+    with S3Server() as server, Raw(server) as raw:
+        sign = s3_sigv4.authorization
+        options, date = server.options, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = [("host", "localhost"), ("x-amz-date", date)]
+        value = sign(options.access_key, options.secret_key, options.region, date, "GET", "/lake/a", "", headers, EMPTY)
+        lines = ["GET /lake/a HTTP/1.1", *(f"{n}: {v}" for n, v in headers), f"authorization: {value}", "", ""]
+        raw.send("\r\n".join(lines).encode())
+        status, body = raw.answer("GET")
+        assert status == 400 and b"InvalidRequest" in body and b"x-amz-content-sha256" in body
+
+
 # --- bodies ---
 
 
@@ -306,6 +324,15 @@ def test_a_query_is_signed_sorted_and_sent_so(env):
         raw.send(raw.head("GET", "", list_query()).replace(b"list-type=2&max-keys=1000", b"max-keys=1000&list-type=2"))
         assert raw.answer("GET")[0] == 200
         assert len(server.problems) == 1 and "not sent as it is signed" in server.problems[0]
+
+
+def test_a_completion_without_one_of_the_parts_is_a_problem(env):
+    with S3Server() as server:
+        client = as_sink(server)
+        upload_id = client.create_upload(DATA)
+        etags = [client.put_part(DATA, upload_id, n, BODY) for n in (1, 2)]
+        client.complete(DATA, upload_id, etags[:1])
+        assert len(server.problems) == 1 and "names [1] of the parts [1, 2]" in server.problems[0]
 
 
 @cases(*FORBIDDEN)

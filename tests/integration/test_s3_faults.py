@@ -71,6 +71,16 @@ def test_early_refusals(env, then):
         assert server.counts()[("put", 403)] == 1 and server.objects() == []
 
 
+def test_a_refused_body_may_be_read_slowly(env):
+    with S3Server() as server, Raw(server) as raw:
+        server.fault(RefuseEarly(503, then="read", rate=2000))
+        raw.put(DATA, BODY)
+        assert raw.answer()[0] == 503 and server.find()[0].size < 1000
+        began = time.monotonic()
+        raw.send(raw.head("GET", MANIFEST))
+        assert raw.answer("GET")[0] == 404 and 0.2 < time.monotonic() - began < 10
+
+
 def test_requests_are_cut(env):
     with S3Server() as server:
         for fault, size in ((CutRequest(100), 100), (CutRequest(0, how="fin"), 0), (CutRequest(where="head"), 0)):
