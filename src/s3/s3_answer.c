@@ -161,15 +161,29 @@ static void status_text(struct s3_verdict *v, const struct s3_answer *a, const s
     }
 }
 
-static bool is_passing_code(struct span code)
+static bool is_one_of(struct span code, const char *const *codes, size_t n)
 {
-    static const char *const codes[] = {"InternalError", "SlowDown", "ServiceUnavailable",
-                                        "RequestTimeout"};
-    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         if (span_eq(code, span_str(codes[i])))
             return true;
     }
     return false;
+}
+
+/* In the body of a 200. */
+static bool is_passing_code(struct span code)
+{
+    static const char *const codes[] = {"InternalError", "SlowDown", "ServiceUnavailable",
+                                        "RequestTimeout"};
+    return is_one_of(code, codes, sizeof(codes) / sizeof(codes[0]));
+}
+
+/* Of a 400 that tells of the way the body took, not of what it is: late, short, damaged. */
+static bool is_about_the_way(struct span code)
+{
+    static const char *const codes[] = {"RequestTimeout", "IncompleteBody", "BadDigest",
+                                        "XAmzContentSHA256Mismatch"};
+    return is_one_of(code, codes, sizeof(codes) / sizeof(codes[0]));
 }
 
 static bool uses_upload(enum s3_call call)
@@ -183,8 +197,8 @@ static bool is_retriable_status(const struct s3_answer *a, const struct s3_expec
     unsigned code = a->code;
     if (code == 408 || code == 429 || code >= 500)
         return true;
-    return code == 400 && ((s3_call_has_body(e->call) && !e->body_sent) ||
-                           span_eq(error_code, SPAN_LIT("RequestTimeout")));
+    return code == 400 &&
+           ((s3_call_has_body(e->call) && !e->body_sent) || is_about_the_way(error_code));
 }
 
 /* Is a 404 with this code about something else than the object: the bucket, or who asks? */
