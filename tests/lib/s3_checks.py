@@ -242,7 +242,8 @@ def _rules_of_op(head, op, key, params):
     if op == "get" and is_data(key):
         yield "reads a data object"
     if op == "list":
-        if is_data(params.get("prefix", "") + "x") or not params["prefix"].endswith("/checkpoint/"):
+        prefix = params.get("prefix", "")
+        if is_data(prefix + "x") or not prefix.endswith(("/checkpoint/", "/_queen/probe/")):
             yield "lists more than the checkpoints of a queue"
         if set(params) - {"list-type", "prefix", "start-after", "max-keys"} or params.get("max-keys") != "1000":
             yield "has other parameters than a list of the sink"
