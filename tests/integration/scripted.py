@@ -65,7 +65,7 @@ class Scripted:
                 "QUEEN_S3_START": "earliest",
                 "QUEEN_S3_MAX_WINDOW_MS": 300,
                 "QUEEN_S3_SAFE_GUARD_MS": 0,
-                "QUEEN_S3_LEASE_TTL_MS": 10000,
+                "QUEEN_S3_LEASE_TTL_MS": 2000,
                 "QUEEN_S3_DISCOVERY_INTERVAL_MS": 100,
                 "QUEEN_S3_CHECKPOINT_EVERY": 2,
                 **settings,
