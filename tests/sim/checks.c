@@ -267,6 +267,26 @@ static void placement_blip(struct story *s)
     expect_no_move(s, 4 * TTL, "an instance that was there for seconds moves queues");
 }
 
+static bool one_is_free(const struct story *s)
+{
+    return watch_free_queues(s->w) == 1;
+}
+
+/* Who was to have a queue stands still: no second one is given back behind it, and the first takes
+ * it again, but not before its cooldown is over. */
+static void placement_untaken(struct story *s)
+{
+    open_placement(s);
+    start(s, s->b);
+    expect(s, 3 * TTL, one_is_free, "given back after");
+    freeze(s, s->b, 4 * TTL);
+    int64_t took = expect(s, 4 * TTL, held_600, "nobody took it, taken again after");
+    if (took < 2 * TTL - US_PER_SEC || given_back(s->a) != 1)
+        world_fail(s->w, "taken again after %.1f s, %llu given back", (double)took / 1e6,
+                   (unsigned long long)given_back(s->a));
+    expect(s, SHARE_SETTLES, held_330, "3/3 after");
+}
+
 static void placement_death(struct story *s)
 {
     open_balanced(s);
@@ -316,11 +336,10 @@ static void placement_frozen(struct story *s)
     s->free_most = 2;
     freeze(s, s->b, 4 * TTL);
     expect(s, 4 * TTL, all_held_without_b, "a frozen one's queues taken after");
-    run_for(s, 5 * TTL);
+    expect(s, SHARE_SETTLES, held_222, "2/2/2 again after");
     if (s->w->result->fences - before != 2)
         world_fail(s->w, "%llu fences instead of one for each of two queues",
                    (unsigned long long)(s->w->result->fences - before));
-    expect(s, SHARE_SETTLES, held_222, "2/2/2 again after");
 }
 
 static void placement_steady(struct story *s)
@@ -527,6 +546,7 @@ static const struct {
     {"placement-one-by-one", CHECK_PLACEMENT, placement_one_by_one},
     {"placement-together", CHECK_PLACEMENT, placement_together},
     {"placement-blip", CHECK_PLACEMENT, placement_blip},
+    {"placement-untaken", CHECK_PLACEMENT, placement_untaken},
     {"placement-death", CHECK_PLACEMENT, placement_death},
     {"placement-return", CHECK_PLACEMENT, placement_return},
     {"placement-leave", CHECK_PLACEMENT, placement_leave},
