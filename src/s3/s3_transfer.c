@@ -1,7 +1,8 @@
 /* One attempt over libcurl. What it sees to beyond a plain transfer (each was seen of a server):
  *
  * - a refusal that stands unread in the socket when sending the body fails (EPIPE) is read before
- *   the socket is closed, and is the answer;
+ *   the socket is closed, and is the answer; over TLS only the session can read it, right when
+ *   the failure is told;
  * - a connection that the server closed, or left bytes in, after the request before is not used: it
  *   is looked at right before sending, and a reused one that ends without a byte of an answer is
  *   reported as stale, not as a failure of the store;
@@ -16,7 +17,8 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <openssl/x509_vfy.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -146,12 +148,30 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx)
     return t->dropped > DROPPED_MAX ? 0 : len;
 }
 
+static void read_late_tls(struct s3_transfer *t)
+{
+    struct curl_tlssessioninfo *session = NULL;
+    uint8_t bytes[4096];
+    int n;
+    if (curl_easy_getinfo(t->easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || session == NULL ||
+        session->backend != CURLSSLBACKEND_OPENSSL || session->internals == NULL)
+        return;
+    while (t->late.len < LATE_MAX && (n = SSL_read(session->internals, bytes, sizeof(bytes))) > 0)
+        buf_append(&t->late, bytes, (size_t)n);
+    ERR_clear_error(); /* the end of the bytes is one */
+}
+
 /* libcurl throws bytes behind an answer away, which may be half of what is coming, and uses the
- * connection again. Only its messages tell. */
+ * connection again; and it closes a TLS session that does not take more of a body, whatever stands
+ * in it unread. Only its messages tell, while the session is still there. */
 static int on_message(CURL *easy, curl_infotype type, char *text, size_t len, void *ctx)
 {
     static const char *const messages[] = {"Excess found", "Leftovers after chunking"};
-    (void)ctx;
+    static const char cannot_send[] = "SSL_write";
+    struct s3_transfer *t = ctx;
+    if (type == CURLINFO_TEXT && t->answer.code == 0 &&
+        memmem(text, len, cannot_send, sizeof(cannot_send) - 1) != NULL)
+        read_late_tls(t);
     for (size_t i = 0; type == CURLINFO_TEXT && i < sizeof(messages) / sizeof(messages[0]); i++) {
         if (span_starts_with(span_make(text, len), span_str(messages[i])))
             (void)curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* known option */
@@ -274,6 +294,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     SET(t->easy, CURLOPT_ERRORBUFFER, t->text);
     SET(t->easy, CURLOPT_VERBOSE, 1L);
     SET(t->easy, CURLOPT_DEBUGFUNCTION, on_message);
+    SET(t->easy, CURLOPT_DEBUGDATA, t);
     SET(t->easy, CURLOPT_HEADERFUNCTION, on_header);
     SET(t->easy, CURLOPT_HEADERDATA, t);
     SET(t->easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -308,6 +329,7 @@ static enum bucket_silence certificate_trouble(const struct s3_transfer *t)
     (void)curl_easy_getinfo(t->easy, CURLINFO_SSL_VERIFYRESULT, &verdict);
     switch (verdict) {
     case X509_V_OK:
+    case X509_V_ERR_UNSPECIFIED: /* what libcurl starts with, and leaves when it is the name */
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
         return BUCKET_CERT_NAME;
