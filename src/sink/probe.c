@@ -99,7 +99,10 @@ static void head_failed(struct sink *s, const struct op *op, const struct failur
     s->probe.bare = is_bare(op, f);
     if (is_unreachable(f->code, f->error, f->cause))
         s->bucket.reachable = 0;
-    if (!s->probe.bare || s->bucket.error.len == 0)
+    s->probe.no_reason_yet = s->probe.bare && s->bucket.error.len == 0;
+    if (s->probe.no_reason_yet)
+        set_error(s, &(struct failure){.op = f->op, .error = f->error, .cause = CAUSE_UNKNOWN});
+    else if (!s->probe.bare)
         set_error(s, f);
     if (!s->probe.bare && s->bucket.reachable == 0)
         log_down(s);
@@ -110,8 +113,10 @@ static void list_failed(struct sink *s, const struct failure *f)
 {
     bool head_found = s->probe.head_code == 404;
 
-    if (head_found || (f->cause != CAUSE_UNKNOWN && f->cause != CAUSE_STORE))
+    if (head_found || (f->cause != CAUSE_UNKNOWN && f->cause != CAUSE_STORE)) {
         set_error(s, f);
+        s->probe.no_reason_yet = false;
+    }
     if (head_found && f->cause == CAUSE_PERMISSION)
         return; /* the sink can do without lists */
     if (is_unreachable(f->code, f->error, f->cause)) {
@@ -215,15 +220,15 @@ static enum probe_result head_answered(struct sink *s, const struct op *op)
     return failed(s);
 }
 
-/* A HEAD that was refused, though lists are allowed. */
-static void refused_alone(struct sink *s)
+/* The HEAD's refusal is all that is known, or lists are allowed and it alone was refused. */
+static void head_refused(struct sink *s, bool list_works)
 {
     struct failure f = {.op = "head",
                         .code = s->probe.head_code,
                         .error = buf_span(&s->probe.head_error),
                         .advice = BUF_INIT};
 
-    understand(s, &f, &s->probe.head_clue, (struct span){0}, true);
+    understand(s, &f, &s->probe.head_clue, (struct span){0}, list_works);
     set_error(s, &f);
     buf_deinit(&f.advice);
 }
@@ -233,8 +238,8 @@ static enum probe_result list_answered(struct sink *s, const struct op *op)
     bool ok = op->bucket.outcome == BUCKET_OK;
 
     if (s->probe.head_code != 404) {
-        if (ok)
-            refused_alone(s);
+        if (ok || s->probe.no_reason_yet)
+            head_refused(s, ok);
         s->bucket.reachable = 0;
         return failed(s);
     }

@@ -206,6 +206,7 @@ struct sink {
     } bucket;
     struct {
         bool bare;          /* the HEAD gave no reason: a LIST is asked */
+        bool no_reason_yet; /* nor did anything before it */
         unsigned head_code; /* of the HEAD before the LIST */
         struct buf head_error;
         struct bucket_clue head_clue;
