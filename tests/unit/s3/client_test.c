@@ -400,7 +400,7 @@ TEST(a_400_to_half_a_body_is_retried)
         {.answer = OK_EMPTY},
         {.answer = ERROR_BODY("400", "RequestTimeout"), .close = true},
         {.answer = OK_EMPTY},
-        {.answer = ERROR_BODY("400", "BadDigest"), .close = true},
+        {.answer = ERROR_BODY("400", "InvalidDigest"), .close = true},
     };
     struct fixture f;
     struct call c;
