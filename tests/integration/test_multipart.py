@@ -9,7 +9,7 @@ import signal
 import oracle
 import traffic
 from harness import cases, mark, wait_until
-from s3_faults import CutRequest, Hang, LostAnswer, RefuseEarly, Status
+from s3_faults import CutRequest, Hang, LostAnswer, Status
 from scripted import MIB, Scripted, data_of
 
 PART = 16 * MIB
@@ -108,7 +108,7 @@ def test_an_upload_that_failed_is_aborted_once(env, case):
     queues = ["part", "complete"]
     with Scripted(env, queues, server={"close_each": "announced"}, **IN_PARTS) as s:
         s.server.fault(Status(403), op="multipart_part", key=data_of("part"), part=2)
-        s.server.fault(RefuseEarly(400, "InvalidPart"), op="multipart_complete", key=data_of("complete"))
+        s.server.fault(Status(400, "InvalidPart"), op="multipart_complete", key=data_of("complete"))
         if refused is not None:
             s.server.fault(refused, op="multipart_abort", times=None)
         s.start()
