@@ -201,16 +201,17 @@ static enum bucket_cause silence(const struct hint *h)
 
 /* --- answers: every request fails --- */
 
+/* Rounded to the nearest. */
 static void put_span_of_time(const struct hint *h, int64_t us)
 {
-    int64_t minutes = us / (60 * US_PER_SEC);
+    long long minutes = (us / US_PER_SEC + 30) / 60;
 
     if (minutes < 180)
-        SAY(h, "%lld min", (long long)minutes);
+        SAY(h, "%lld min", minutes);
     else if (minutes < 72 * 60)
-        SAY(h, "%lld hours", (long long)(minutes / 60));
+        SAY(h, "%lld hours", (minutes + 30) / 60);
     else
-        SAY(h, "%lld days", (long long)(minutes / 60 / 24));
+        SAY(h, "%lld days", (minutes + 12 * 60) / (24 * 60));
 }
 
 /* Codes that a store may answer with because the times differ. */
