@@ -77,8 +77,8 @@ def seaweedfs(directory):
     (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))
     flags = [f"-{name}={port}" for name, port in ports.items()]
     command = [
-        binary, "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *flags,
-        "-filer", f"-filer.localSocket={directory}/filer.sock", "-master.volumeSizeLimitMB=1024", "-volume.max=64",
+        binary, f"-logdir={directory}", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *flags,
+        "-filer", f"-filer.localSocket={directory}/filer.sock", "-master.volumeSizeLimitMB=1024", "-volume.max=1000",
         "-volume.minFreeSpace=1", "-volume.preStopSeconds=0", "-s3", f"-s3.localSocket={directory}/s3.sock",
         "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={directory}/s3.json", "-s3.autoCreateBucket=false",
     ]  # fmt: skip

@@ -1,10 +1,10 @@
 """A TCP proxy on 127.0.0.1, between a client and a server that other tests use too: makes outages for one client.
 
     proxy = TcpProxy(8000, listen=9000)
-    proxy.refuse()    nobody listens, and open connections are reset
-    proxy.cut()       connections are accepted and reset
+    proxy.refuse()    nobody listens, and open connections are closed
+    proxy.cut()       open connections are closed, new ones are accepted and reset
     proxy.hang()      connections are accepted and stay open, and no byte passes, either way
-    proxy.pass_on()   all is well again; what hung is reset
+    proxy.pass_on()   all is well again; what hung is closed
 """
 
 import socket
@@ -29,18 +29,18 @@ class TcpProxy:
 
     def refuse(self):
         self._close_listener()
-        self._reset_all()
+        self._close_all()
 
     def cut(self):
         self.cutting = True
-        self._reset_all()
+        self._close_all()
 
     def hang(self):
         self.passing.clear()
 
     def pass_on(self):
         if not self.passing.is_set():
-            self._reset_all()  # before the event, so that nothing that was held back passes
+            self._close_all()  # before the event, so that nothing that was held back passes
         self.cutting = False
         self.passing.set()
         if self.listener is None:
@@ -48,7 +48,7 @@ class TcpProxy:
 
     def close(self):
         self._close_listener()
-        self._reset_all()
+        self._close_all()
         self.passing.set()
 
     # --- inside ---
@@ -68,11 +68,11 @@ class TcpProxy:
             listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
             listener.close()
 
-    def _reset_all(self):
+    def _close_all(self):
         with self.lock:
             open_now, self.open = self.open, set()
         for sock in open_now:
-            reset(sock)
+            end(sock)
 
     def _accept(self, listener):
         while True:
@@ -81,7 +81,8 @@ class TcpProxy:
             except OSError:
                 return
             if self.cutting:
-                reset(client)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                client.close()
             else:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
@@ -89,7 +90,7 @@ class TcpProxy:
         try:
             server = socket.create_connection(("127.0.0.1", self.target))
         except OSError:
-            reset(client)
+            client.close()
             return
         pair = {client, server}
         for sock in pair:
@@ -113,13 +114,12 @@ class TcpProxy:
             self.passing.wait()
             sink.shutdown(socket.SHUT_WR)
         except OSError:
-            reset(source)
-            reset(sink)
+            end(source)
+            end(sink)
 
 
-def reset(sock):
+def end(sock):
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads it; close() alone does not
     except OSError:
         pass
