@@ -156,6 +156,8 @@ void sink_bucket_attempt(struct op *op, unsigned code, struct span error, struct
     struct sink *s = op->sink;
     struct failure f = {
         .op = bucket_attempt_label(&op->bucket), .code = code, .error = error, .advice = BUF_INIT};
+    /* It comes after a failure, which is not to be hidden by its success. */
+    bool is_abort = strcmp(f.op, "multipart_abort") == 0;
 
     pthread_mutex_lock(&s->lock);
     sink_counters_request(&s->counters, f.op, code);
@@ -166,11 +168,9 @@ void sink_bucket_attempt(struct op *op, unsigned code, struct span error, struct
         buf_puts(text, f.advice.len > 0 ? "; " : "");
         buf_put_span(text, buf_span(&f.advice));
     }
-    if (strcmp(f.op, "multipart_abort") == 0)
-        ; /* comes after a failure, and is not to hide it */
-    else if (error.len > 0)
+    if (error.len > 0 && !is_abort)
         attempt_failed(s, op, &f);
-    else
+    else if (!is_abort)
         attempt_succeeded(s, op, code);
     if (code != 0)
         s->bucket.has_answered = true;
