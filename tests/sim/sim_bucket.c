@@ -244,6 +244,20 @@ static void fail(struct bucket_request *r, enum bucket_outcome outcome, unsigned
     snprintf(r->error, sizeof(r->error), "%s", text);
 }
 
+/* A HEAD's answer has no body that could name the error. */
+static void fail_with(struct bucket_request *r, unsigned code, const char *name)
+{
+    char text[64];
+    bool bare = r->op == BUCKET_HEAD;
+    if (bare)
+        snprintf(text, sizeof(text), "status %u", code);
+    else
+        snprintf(text, sizeof(text), "status %u: %s", code, name);
+    fail(r, BUCKET_TERMINAL, code, text);
+    if (!bare)
+        snprintf(r->clue.code, sizeof(r->clue.code), "%s", name);
+}
+
 static void refuse(struct bucket_request *r, enum sim_outage outage)
 {
     switch (outage) {
@@ -251,17 +265,17 @@ static void refuse(struct bucket_request *r, enum sim_outage outage)
         fail(r, BUCKET_RETRIABLE, 429, "status 429: TooManyRequests");
         break;
     case OUTAGE_401:
-        fail(r, BUCKET_TERMINAL, 401, "status 401: Unauthorized");
+        fail_with(r, 401, "Unauthorized");
         break;
     case OUTAGE_403:
-        fail(r, BUCKET_TERMINAL, 403, "status 403: AccessDenied");
+        fail_with(r, 403, "AccessDenied");
         break;
     case OUTAGE_NO_BUCKET:
-        if (r->op == BUCKET_HEAD) { /* has no body that could name the error */
+        if (r->op == BUCKET_HEAD) { /* as for a prefix that is not there */
             r->outcome = BUCKET_ABSENT;
             r->code = 404;
         } else {
-            fail(r, BUCKET_TERMINAL, 404, "status 404: NoSuchBucket");
+            fail_with(r, 404, "NoSuchBucket");
         }
         break;
     case OUTAGE_NONE:

@@ -314,6 +314,13 @@ static void befall_all(struct world *w)
         befall_sinks(w);
 }
 
+static bool node_is_idle(struct world *w)
+{
+    struct node_status status;
+    node_status(w->node, &status);
+    return status.inflight == 0;
+}
+
 static void pass_time(struct world *w)
 {
     int64_t next = INT64_MAX, by = (int64_t)prng_below(&w->prng, 20000);
@@ -323,6 +330,8 @@ static void pass_time(struct world *w)
     if (by > 5 * US_PER_SEC)
         by = 5 * US_PER_SEC;
     sim_clock_advance(&w->clock, by);
+    if (by > US_PER_SEC / 10 && !node_is_idle(w))
+        w->disturbed_us = w->clock.mono; /* a refresh may have waited for all of it */
     node_pump_space(w->node);
     if (w->full)
         w->disturbed_us = w->clock.mono;
@@ -508,6 +517,7 @@ static void init_sinks(struct world *w)
     w->push_weight = weights[prng_below(&w->prng, 3)];
     w->setup.ttl_ms = 3000;
     w->setup.latest = prng_chance(&w->prng, 25);
+    w->setup.http = prng_chance(&w->prng, 50);
     w->store.accounted = watch_accounts;
     w->store.ctx = w;
     for (unsigned i = 0; i < WORLD_INSTANCES_MAX; i++) {

@@ -14,6 +14,7 @@ struct sink_setup {
     unsigned ttl_ms, window_ms, guard_ms, checkpoint_every;
     const char *compression, *align;
     bool latest; /* QUEEN_S3_START */
+    bool http;   /* an S3 endpoint; else a folder. What a store does to errors is the same */
 };
 
 enum instance_state {
