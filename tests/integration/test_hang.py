@@ -7,7 +7,7 @@ from datetime import datetime
 
 import traffic
 from harness import cases, mark, wait_until
-from s3_faults import CutRequest, Hang, Slow, Status
+from s3_faults import CutRequest, Hang, Slow, Spaces, Status
 from scripted import MIB, Scripted, checkpoints_of, data_of, lists, manifests_of
 
 IN_PARTS = {"QUEEN_S3_COMPRESSION": "none", "QUEEN_S3_MULTIPART_THRESHOLD_MB": 5}
@@ -154,7 +154,7 @@ def test_what_hangs_for_two_minutes_is_ended_and_done_again(env):
     rows |= {f"part-{name}": ("multipart_part", 6 * MIB, hang) for name, hang in wheres.items()}
     rows |= {f"complete-{name}": ("multipart_complete", 6 * MIB, hang)
              for name, hang in wheres.items() if name != "in-body"}
-    rows["trickle"] = ("put", 4 * MIB, Slow(send=1))
+    rows["complete-blanks"] = ("multipart_complete", 6 * MIB, Spaces(spaces=150, seconds=150))
     with Scripted(env, rows, server={"receive_buffer": 65536, "close_each": "announced"}, **IN_PARTS) as s:
         faults = [s.server.fault(hang, op=op, key=data_of(queue)) for queue, (op, _, hang) in rows.items()]
         s.start()
@@ -164,6 +164,6 @@ def test_what_hangs_for_two_minutes_is_ended_and_done_again(env):
         assert all(fault.hits == 1 for fault in faults)
         for queue, (op, _, _) in rows.items():
             first = next(r for r in s.server.find(op=op, key=f"/queue={queue}/") if r.fault)
-            least, most = (115, 140) if op == "multipart_complete" or queue == "trickle" else (55, 80)
+            least, most = (115, 140) if op == "multipart_complete" else (55, 80)
             assert least < first.ended - first.time < most, (queue, first.ended - first.time)
         s.finish()

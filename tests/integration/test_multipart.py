@@ -8,9 +8,9 @@ import signal
 
 import oracle
 import traffic
-from harness import cases, mark, wait_until
+from harness import mark, wait_until
 from s3_faults import CutRequest, Hang, LostAnswer, Status
-from scripted import MIB, Scripted, data_of
+from scripted import MIB, Scripted
 
 PART = 16 * MIB
 IN_PARTS = {"QUEEN_S3_COMPRESSION": "none", "QUEEN_S3_MULTIPART_THRESHOLD_MB": 5}
@@ -39,7 +39,7 @@ def check_equal_parts(server):
 def abort_stranded(s, expected):
     """As an operator or a lifecycle rule of the bucket does."""
     uploads = s.server.uploads()
-    assert len(uploads) == expected, uploads
+    assert len(uploads) in expected, uploads
     with_client = s.server.client()
     for upload in uploads:
         with_client.abort_upload(upload.key, upload.id)
@@ -63,7 +63,7 @@ def test_a_crash_between_two_parts_leaves_parts_that_the_redo_repeats(env):
         assert len(uploads) == 2 and uploads[stranded.id] == {1: stranded.parts[1].sha256}, uploads
         assert sorted(next(p for u, p in uploads.items() if u != stranded.id)) == [1, 2, 3]
         assert len([key for key in s.server.objects() if "/_queen/" not in key]) == 1
-        abort_stranded(s, 1)
+        abort_stranded(s, [1])
         judged = s.finish()
         assert [len(v) for k, v in s.server.writes.items() if "/_queen/" not in k] == [1]
         assert len(judged.windows["orders"]) == 1
@@ -89,45 +89,45 @@ def test_kill_9_at_every_step_of_an_upload_changes_no_byte(env):
                 s.push_big("orders", 34 * MIB)
             s.server.wait_for(lambda: fault.hits, 60, f"{op} {part} is reached")
             s.broker.kill()
-            fault.clear()
+            fault.clear()  # what stands in the socket whole may be done late
             s.start()
         s.complete()
         uploads = check_equal_parts(s.server)
         assert len(uploads) >= 5, uploads
         (key,) = [key for key in s.server.objects() if "/_queen/" not in key]
-        assert len(s.server.writes[key]) == 2 and len(set(s.server.writes[key])) == 1, s.server.writes[key]
-        abort_stranded(s, 4)
+        assert len(s.server.writes[key]) >= 2 and len(set(s.server.writes[key])) == 1, s.server.writes[key]
+        abort_stranded(s, range(3, 6))
         assert len(s.finish().windows["orders"]) == 1
 
 
 @mark(timeout=120)
-@cases("abort", "abort-refused", "abort-lost")
-def test_an_upload_that_failed_is_aborted_once(env, case):
+def test_an_upload_that_failed_is_aborted_once(env):
     """A part, a completion are refused: one abort, and nothing is left, unless that fails too. A restart redoes all."""
-    refused = {"abort": None, "abort-refused": Status(403), "abort-lost": CutRequest(where="head")}[case]
-    queues = ["part", "complete"]
+    aborts = {"taken": None, "refused": Status(403), "lost": CutRequest(where="head")}
+    queues = [f"{op}-{name}" for op in ("part", "complete") for name in aborts]
     with Scripted(env, queues, server={"close_each": "announced"}, **IN_PARTS) as s:
-        s.server.fault(Status(403), op="multipart_part", key=data_of("part"), part=2)
-        s.server.fault(Status(400, "InvalidPart"), op="multipart_complete", key=data_of("complete"))
-        if refused is not None:
-            s.server.fault(refused, op="multipart_abort", times=None)
+        s.server.fault(Status(403), op="multipart_part", key="/queue=part-.*/dt", part=2, times=3)
+        s.server.fault(Status(400, "InvalidPart"), op="multipart_complete", key="/queue=complete-.*/dt", times=3)
+        for name, fault in aborts.items():
+            if fault is not None:
+                s.server.fault(fault, op="multipart_abort", key=f"/queue=.*-{name}/dt", times=None)
         s.start()
         for queue in queues:
             s.push_big(queue, 20 * MIB)
         wait_until(lambda: all((s.broker.sink_queue(q) or {}).get("state") == "failed" for q in queues), 60)
-        assert "status 403: " in s.last_error("part") and "InvalidPart" in s.last_error("complete")
-        aborts = s.server.find(op="multipart_abort")
-        assert len(aborts) == 2, aborts
+        for queue in queues:
+            assert ("status 403: " if "part" in queue else "InvalidPart") in s.last_error(queue), s.last_error(queue)
+            assert len(s.server.find(op="multipart_abort", key=f"/queue={queue}/")) == 1, queue
         s.check_counts()
-        left = 0 if refused is None else 2
-        assert len(s.server.uploads()) == left and s.server.objects() == []
+        assert len(s.server.uploads()) == 4 and s.server.objects() == []
         assert s.broker.sigterm() == 0
         s.server.clear_faults()
         s.start()
         s.complete()
-        check_sizes = {len(parts) for parts in parts_by_upload(s.server).values()}
-        assert check_sizes <= {1, 2}, check_sizes
-        abort_stranded(s, left)
+        for queue in queues:
+            sizes = {(r.part, r.size, r.sha256) for r in s.server.find(op="multipart_part", key=f"/queue={queue}/")}
+            assert len(sizes) == 2, sizes
+        abort_stranded(s, [4])
         s.finish()
 
 

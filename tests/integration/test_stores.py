@@ -76,9 +76,7 @@ def check_rows(s, rows, handles, fresh):
             s.wait_error(row.name, row.error)
 
 
-@mark(timeout=120)
-@cases("fresh", "kept")
-def test_whatever_passes_on_a_put_passes(env, case):
+def puts_with(env, connections):
     """The first two attempts of a data object, the first of a manifest and of a checkpoint; connections used for one
     request, and for many."""
 
@@ -87,13 +85,23 @@ def test_whatever_passes_on_a_put_passes(env, case):
         return [{"op": "put", "key": data_of(q), "times": 2}, {"op": "put", "key": manifests_of(q)},
                 {"op": "put", "key": checkpoints_of(q)}]
 
-    server = {"close_each": "announced"} if case == "fresh" else {}
+    server = {"close_each": "announced"} if connections == "fresh" else {}
     with Scripted(env, [row.name for row in PASSING], server=server) as s:
         handles = fault_queues(s, PASSING, places)
         s.start()
         s.push_until(*(h for row in handles.values() for h in row))
-        check_rows(s, PASSING, handles, case == "fresh")
+        check_rows(s, PASSING, handles, connections == "fresh")
         s.finish()
+
+
+@mark(timeout=120)
+def test_whatever_passes_on_a_put_passes(env):
+    puts_with(env, "kept")
+
+
+@mark(timeout=120, slow=True)
+def test_whatever_passes_on_a_put_passes_with_connections_used_once(env):
+    puts_with(env, "fresh")
 
 
 BIG = {"QUEEN_S3_COMPRESSION": "none", "QUEEN_S3_MULTIPART_THRESHOLD_MB": 5}
@@ -107,15 +115,13 @@ OF_UPLOADS = [row for row in PASSING if not row.name.startswith(("status", "clos
 ]
 
 
-@mark(timeout=150)
-@cases("fresh", "kept")
-def test_whatever_passes_on_an_upload_in_parts_passes(env, case):
+def uploads_with(env, connections):
     """The first creation, the first part, the first completion."""
 
     def places(row):
         return [{"op": f"multipart_{op}", "key": data_of(row.name)} for op in ("create", "part", "complete")]
 
-    server = {"close_each": "announced"} if case == "fresh" else {}
+    server = {"close_each": "announced"} if connections == "fresh" else {}
     with Scripted(env, [row.name for row in OF_UPLOADS], server=server, **BIG) as s:
         handles = fault_queues(s, OF_UPLOADS, places)
         s.start()
@@ -123,8 +129,18 @@ def test_whatever_passes_on_an_upload_in_parts_passes(env, case):
             s.push_big(row.name, 5.5 * MIB)
         s.uploads_left = len([row for row in OF_UPLOADS if row.name in (*DONE_UNTOLD, "ok-done")])
         s.complete()
-        check_rows(s, OF_UPLOADS, handles, case == "fresh")
+        check_rows(s, OF_UPLOADS, handles, connections == "fresh")
         s.finish()
+
+
+@mark(timeout=150)
+def test_whatever_passes_on_an_upload_in_parts_passes(env):
+    uploads_with(env, "fresh")
+
+
+@mark(timeout=150, slow=True)
+def test_whatever_passes_on_an_upload_in_parts_passes_with_connections_kept(env):
+    uploads_with(env, "kept")
 
 
 # The head of a 404 says enough.
@@ -134,13 +150,11 @@ OF_READS = [dataclasses.replace(row, error=None) if row.name == "cut-last" else 
 ]
 
 
-@mark(timeout=120)
-@cases("fresh", "kept")
-def test_whatever_passes_on_a_read_passes(env, case):
+def reads_with(env, connections):
     """The list of checkpoints, the checkpoint, the manifest of an open window, the probe; after a kill -9 that left a
     window of every queue open."""
     queues = [row.name for row in OF_READS]
-    server = {"close_each": "announced"} if case == "fresh" else {}
+    server = {"close_each": "announced"} if connections == "fresh" else {}
     with Scripted(env, queues, server=server, QUEEN_S3_CHECKPOINT_EVERY=1, QUEEN_S3_LEASE_TTL_MS=3000) as s:
         s.start()
         s.push()
@@ -166,8 +180,18 @@ def test_whatever_passes_on_a_read_passes(env, case):
         lines = s.broker.find_log("queue restored")
         assert all(line.fields["checkpoint_k"] != "0" or line.fields["queue"] in ("html", "empty") for line in lines)
         assert probe.hits == 1
-        check_rows(s, OF_READS, handles, case == "fresh")
+        check_rows(s, OF_READS, handles, connections == "fresh")
         s.finish()
+
+
+@mark(timeout=120)
+def test_whatever_passes_on_a_read_passes(env):
+    reads_with(env, "kept")
+
+
+@mark(timeout=120, slow=True)
+def test_whatever_passes_on_a_read_passes_with_connections_used_once(env):
+    reads_with(env, "fresh")
 
 
 # --- what stays away for a minute ---
@@ -322,10 +346,10 @@ def test_connections_that_the_store_closes_are_no_failures(env):
 
 @mark(timeout=60)
 def test_an_idle_connection_is_replaced_without_a_word(env):
-    """The store closes what was idle for a second; half a second earlier and later a push comes. Over TLS too."""
-    with Scripted(env, ["orders"], server={"idle_close_s": 1}, certificate=make_certificate(env.dir)) as s:
+    """The store closes what was idle for half a second; earlier, later and just then a push comes. Over TLS too."""
+    with Scripted(env, ["orders"], server={"idle_close_s": 0.5}, certificate=make_certificate(env.dir)) as s:
         s.start()
-        for pause in (0.5, 1.5, 0.98, 1.0, 1.02, 2):
+        for pause in (0.3, 0.7, 0.48, 0.5, 0.52, 1):
             s.push()
             s.complete()
             time.sleep(pause)
