@@ -7,8 +7,7 @@ import pathlib
 import threading
 import time
 
-import traffic
-from harness import cases, mark, wait_until
+from harness import cases, mark
 from s3_faults import CutRequest, Garbage, LostAnswer, OkWithError, Status
 from s3_server import S3Server
 from scripted import Scripted, make_certificate
