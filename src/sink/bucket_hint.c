@@ -404,9 +404,13 @@ static bool key_too_long(const struct hint *h)
         return false;
     SAY(h,
         "%sthe object's key has a part of %zu bytes between two slashes, and stores that keep "
-        "keys as folders take %u: set QUEEN_S3_KEY_SEGMENT_MAX=%u",
-        status >= 500 ? "if this does not pass: " : "", longest, SEGMENT_OF_FOLDERS,
-        SEGMENT_OF_FOLDERS);
+        "keys as folders take %u: ",
+        status >= 500 ? "if this does not pass: " : "", longest, SEGMENT_OF_FOLDERS);
+    if (longest > h->set->key_segment_max) /* the setting has been changed since */
+        SAY(h, "the window was begun with such keys, correct segmentMax in its intent "
+               "(docs/operations.md, QUEEN_S3_KEY_SEGMENT_MAX)");
+    else
+        SAY(h, "set QUEEN_S3_KEY_SEGMENT_MAX=%u", SEGMENT_OF_FOLDERS);
     return true;
 }
 
