@@ -921,6 +921,72 @@ TEST(requests_run_side_by_side)
     mem_free(calls);
 }
 
+/* One connection for all: its turns go round, to whoever has waited longest. */
+TEST(nobody_is_overtaken)
+{
+#define TURNS 10
+    static const struct step steps[] = {{.answer = OK_EMPTY, .before_ms = 300},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY}};
+    struct fixture f = {.server = server_start(steps, TURNS)};
+    struct s3_client_options o = options_of("");
+    struct call calls[TURNS];
+    char keys[TURNS][32];
+    o.limits.transfers_max = 1;
+    open_client(&f, o);
+    for (size_t i = 0; i < TURNS; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "turn-%zu", i);
+        call_init(&calls[i], BUCKET_GET, keys[i]);
+        bucket_submit(f.bucket, &calls[i].r);
+        if (i == 0)
+            server_wait(f.server, 1); /* the others come while it is on its way */
+    }
+    for (size_t i = 0; i < TURNS; i++) {
+        wait_for_end(&calls[i]);
+        CHECK_EQ(calls[i].r.outcome, BUCKET_OK);
+        CHECK(head_has(&f, i, keys[i]));
+        call_deinit(&calls[i]);
+    }
+    stop(&f);
+}
+
+TEST(an_upload_in_parts_lets_others_pass)
+{
+    static const struct step steps[] = {{.answer = CREATED, .before_ms = 300},
+                                        {.answer = OK_EMPTY}, /* the GET */
+                                        {.answer = OK_ETAG("e1")},
+                                        {.answer = OK_ETAG("e2")},
+                                        {.answer = OK_ETAG("e3")},
+                                        {.answer = COMPLETED, .close = true}};
+    struct fixture f = {.server = server_start(steps, 6)};
+    struct s3_client_options o = options_of("");
+    struct call upload, get;
+    o.multipart_threshold = 2 * PART;
+    o.limits.part_bytes = PART;
+    o.limits.transfers_max = 1;
+    open_client(&f, o);
+    put_init(&upload, span_make(big, sizeof(big)));
+    bucket_submit(f.bucket, &upload.r);
+    server_wait(f.server, 1);
+    call_init(&get, BUCKET_GET, "queen/x");
+    bucket_submit(f.bucket, &get.r);
+    wait_for_end(&get);
+    wait_for_end(&upload);
+    CHECK_EQ(get.r.outcome, BUCKET_OK);
+    CHECK_EQ(upload.r.outcome, BUCKET_OK);
+    CHECK(head_has(&f, 1, "GET /lake/queen/x "));
+    call_deinit(&get);
+    call_deinit(&upload);
+    stop(&f);
+}
+
 TEST(cancel_ends_transfers_and_waits)
 {
     static const struct step steps[] = {
