@@ -261,7 +261,8 @@ static enum s3_sse sse_of(const struct sink_settings *s)
     return strcmp(s->sse, "AES256") == 0 ? S3_SSE_AES256 : S3_SSE_KMS;
 }
 
-/* SSL_CERT_FILE as everywhere with OpenSSL: the authorities to trust, instead of the system's. */
+/* SSL_CERT_FILE and SSL_CERT_DIR as everywhere with OpenSSL: the authorities to trust, instead of
+ * the system's file and folder. */
 static enum err open_s3(struct broker *b, struct bucket **out, struct error *error)
 {
     const struct sink_boot_settings *boot = &b->sink_settings;
@@ -277,6 +278,7 @@ static enum err open_s3(struct broker *b, struct bucket **out, struct error *err
         .kms_key_id = text_or_empty(s->sse_kms_key_id),
         .multipart_threshold = boot->node.multipart_threshold_mb << 20,
         .ca_file = text_or_empty(getenv("SSL_CERT_FILE")),
+        .ca_dir = text_or_empty(getenv("SSL_CERT_DIR")),
         .clock = clock_real(),
         .entropy = entropy_real(),
     };

@@ -292,6 +292,18 @@ void node_add_hook(struct node *n, node_hook_fn fn, void *ctx)
     n->n_hooks++;
 }
 
+void node_remove_hook(struct node *n, node_hook_fn fn, void *ctx)
+{
+    ASSERT(n->options.manual || n->ended);
+    for (size_t h = 0; h < n->n_hooks; h++) {
+        if (n->hooks[h].fn != fn || n->hooks[h].ctx != ctx)
+            continue;
+        n->n_hooks--;
+        memmove(&n->hooks[h], &n->hooks[h + 1], (n->n_hooks - h) * sizeof(n->hooks[0]));
+        return;
+    }
+}
+
 void node_status(struct node *n, struct node_status *out)
 {
     *out = (struct node_status){

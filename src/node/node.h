@@ -120,6 +120,8 @@ void node_damaged(struct node *n, const struct error *error);
  * with queue_id 0 for every entry. Up to 4 hooks; set before traffic. Must not block. */
 typedef void (*node_hook_fn)(void *ctx, uint64_t queue_id);
 void node_add_hook(struct node *n, node_hook_fn fn, void *ctx);
+/* Takes it away again: in manual mode, or after node_end(). */
+void node_remove_hook(struct node *n, node_hook_fn fn, void *ctx);
 
 struct node_status {
     bool stopped; /* a storage failure: role "stopped", /health 503 */

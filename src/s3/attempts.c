@@ -22,6 +22,7 @@ void attempts_begin(struct bucket_request *r)
     r->code = 0;
     r->retry_after_us = -1;
     r->error[0] = '\0';
+    r->clue = (struct bucket_clue){.silence = BUCKET_ANSWERED};
     r->n_keys = 0;
     r->truncated = false;
     r->attempt_label = bucket_op_label(r->op);

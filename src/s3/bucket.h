@@ -28,6 +28,38 @@ enum bucket_outcome {
     BUCKET_CANCELLED, /* bucket_cancel() while it waited */
 };
 
+/* Why an attempt got no answer. */
+enum bucket_silence {
+    BUCKET_ANSWERED,
+    BUCKET_SILENT,          /* nothing of what follows */
+    BUCKET_NO_NAME,         /* the host's name does not resolve */
+    BUCKET_REFUSED,         /* nobody listens, or there is no way to the host */
+    BUCKET_NO_CONNECTION,   /* no connection in time */
+    BUCKET_SLOW,            /* connected, but no whole answer in time */
+    BUCKET_CLOSED,          /* the connection ended before a whole answer */
+    BUCKET_NOT_HTTP,        /* bytes came that are no HTTP */
+    BUCKET_NOT_TLS,         /* the handshake failed before any certificate was judged */
+    BUCKET_CERT_AUTHORITY,  /* the certificate is of an authority that is not trusted */
+    BUCKET_CERT_NAME,       /* of another host */
+    BUCKET_CERT_TIME,       /* expired, or not valid yet */
+    BUCKET_CERT_UNREADABLE, /* ours: the file or folder of authorities */
+};
+
+/* What a failed attempt tells beside its text, for whoever looks for the cause. What was not told
+ * is empty or 0; buckets that know nothing leave it all so. Names come from the server, but hold
+ * only letters, digits, '-', '_' and '.'. */
+#define BUCKET_CLUE_MAX 64u
+
+struct bucket_clue {
+    enum bucket_silence silence;
+    char code[BUCKET_CLUE_MAX];   /* of S3: NoSuchBucket */
+    char region[BUCKET_CLUE_MAX]; /* where the bucket is, or what the server calls its region */
+    char bucket[BUCKET_CLUE_MAX]; /* the one that the server looked for */
+    int64_t server_us;            /* the server's clock, from its Date header */
+    bool to_https;                /* a redirection to an https:// place */
+    bool lists_buckets;           /* a LIST was answered with the list of all buckets */
+};
+
 /* A body to upload: bytes in memory, or (large objects) an unlinked file read with pread. */
 struct bucket_body {
     struct span bytes; /* borrowed until done */
@@ -58,6 +90,7 @@ struct bucket_request {
      * multipart_create multipart_part multipart_complete multipart_abort. A constant; NULL from
      * buckets that leave it: bucket_attempt_label(). */
     const char *attempt_label;
+    struct bucket_clue clue; /* in `attempt`, when it failed */
     /* Filled before done: */
     enum bucket_outcome outcome;
     unsigned code;

@@ -19,6 +19,8 @@ void s3_answer_reset(struct s3_answer *a)
     a->kms = false;
     a->retry_after_us = -1;
     a->region[0] = '\0';
+    a->server_us = 0;
+    a->to_https = false;
     buf_reset(&a->etag);
     buf_reset(&a->body);
 }
@@ -63,10 +65,12 @@ static void header_value(struct s3_answer *a, struct span name, struct span valu
             a->retry_after_us = (int64_t)seconds * 1000000;
     } else if (span_eq_nocase(name, SPAN_LIT("x-amz-server-side-encryption"))) {
         a->kms = span_starts_with(value, SPAN_LIT("aws:kms"));
-    } else if (span_eq_nocase(name, SPAN_LIT("x-amz-bucket-region")) &&
-               value.len < sizeof(a->region)) {
-        memcpy(a->region, value.ptr, value.len);
-        a->region[value.len] = '\0';
+    } else if (span_eq_nocase(name, SPAN_LIT("x-amz-bucket-region"))) {
+        s3_clue_copy(a->region, value, NULL, 0);
+    } else if (span_eq_nocase(name, SPAN_LIT("date"))) {
+        a->server_us = s3_date_parse(value);
+    } else if (span_eq_nocase(name, SPAN_LIT("location"))) {
+        a->to_https = span_starts_with(value, SPAN_LIT("https://"));
     }
 }
 
@@ -109,44 +113,6 @@ bool s3_answer_parse_raw(struct s3_answer *a, struct span bytes)
     return a->head_done;
 }
 
-/* ---- Bodies ---- */
-
-/* Text of the first element of that name (at that depth; 0 = any). False: there is none.
- * *whole_out (may be NULL): the document is complete. */
-static bool find_element(struct span body, const char *name, unsigned depth, struct buf *out,
-                         bool *whole_out)
-{
-    struct xml x = XML_INIT(body);
-    bool found = false;
-    unsigned inside = 0; /* depth of the element that is read */
-    enum xml_kind kind;
-    while ((kind = xml_next(&x)) != XML_END && kind != XML_BAD) {
-        if (kind == XML_OPEN && !found && span_eq(x.name, span_str(name)) &&
-            (depth == 0 || x.depth == depth)) {
-            found = true;
-            inside = x.depth;
-        } else if (kind == XML_CLOSE && x.depth < inside) {
-            inside = 0;
-        } else if (inside > 0 && x.depth == inside && kind == XML_TEXT) {
-            xml_put_text(out, x.text);
-        } else if (inside > 0 && x.depth == inside && kind == XML_CDATA) {
-            buf_put_span(out, x.text);
-        }
-    }
-    if (whole_out != NULL)
-        *whole_out = kind == XML_END;
-    return found;
-}
-
-static bool is_error_document(struct span body)
-{
-    struct xml x = XML_INIT(span_trim(body));
-    enum xml_kind kind;
-    while ((kind = xml_next(&x)) == XML_TEXT)
-        ;
-    return kind == XML_OPEN && span_eq(x.name, SPAN_LIT("Error"));
-}
-
 /* ---- Verdicts ---- */
 
 void s3_verdict_reset(struct s3_verdict *v)
@@ -154,6 +120,7 @@ void s3_verdict_reset(struct s3_verdict *v)
     v->outcome = BUCKET_OK;
     v->upload_gone = false;
     v->error[0] = '\0';
+    v->clue = (struct bucket_clue){.silence = BUCKET_ANSWERED};
     buf_reset(&v->value);
     s3_list_deinit(&v->list);
 }
@@ -175,10 +142,12 @@ static void unreadable(struct s3_verdict *v, const struct s3_expect *e, const ch
     say(v, e, "body: ", span_str(what));
 }
 
+/* The body's beginning; the code in front when it stands behind that. */
 static void status_text(struct s3_verdict *v, const struct s3_answer *a, const struct s3_expect *e)
 {
-    char form[32];
-    char note[S3_ANSWER_REGION_MAX + 32];
+    char form[BUCKET_CLUE_MAX + 32];
+    char note[BUCKET_CLUE_MAX + 32];
+    const char *code = v->clue.code;
     struct span text = span_trim(buf_span(&a->body));
     (void)snprintf(form, sizeof(form), "status %u: ", a->code); /* fits */
     if (text.len == 0 && a->region[0] != '\0') { /* a HEAD has nothing else to tell */
@@ -186,17 +155,35 @@ static void status_text(struct s3_verdict *v, const struct s3_answer *a, const s
         text = span_str(note);
     }
     say(v, e, form, text);
+    if (code[0] != '\0' && strstr(v->error, code) == NULL) {
+        (void)snprintf(form, sizeof(form), "status %u: %s: ", a->code, code); /* fits */
+        say(v, e, form, text);
+    }
 }
 
-static bool is_passing_code(struct span code)
+static bool is_one_of(struct span code, const char *const *codes, size_t n)
 {
-    static const char *const codes[] = {"InternalError", "SlowDown", "ServiceUnavailable",
-                                        "RequestTimeout"};
-    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         if (span_eq(code, span_str(codes[i])))
             return true;
     }
     return false;
+}
+
+/* In the body of a 200. */
+static bool is_passing_code(struct span code)
+{
+    static const char *const codes[] = {"InternalError", "SlowDown", "ServiceUnavailable",
+                                        "RequestTimeout"};
+    return is_one_of(code, codes, sizeof(codes) / sizeof(codes[0]));
+}
+
+/* Of a 400 that tells of the way the body took, not of what it is: late, short, damaged. */
+static bool is_about_the_way(struct span code)
+{
+    static const char *const codes[] = {"RequestTimeout", "IncompleteBody", "BadDigest",
+                                        "XAmzContentSHA256Mismatch"};
+    return is_one_of(code, codes, sizeof(codes) / sizeof(codes[0]));
 }
 
 static bool uses_upload(enum s3_call call)
@@ -210,20 +197,24 @@ static bool is_retriable_status(const struct s3_answer *a, const struct s3_expec
     unsigned code = a->code;
     if (code == 408 || code == 429 || code >= 500)
         return true;
-    return code == 400 && ((s3_call_has_body(e->call) && !e->body_sent) ||
-                           span_eq(error_code, SPAN_LIT("RequestTimeout")));
+    return code == 400 &&
+           ((s3_call_has_body(e->call) && !e->body_sent) || is_about_the_way(error_code));
+}
+
+/* Is a 404 with this code about something else than the object: the bucket, or who asks? */
+static bool is_no_object_at_all(struct span code)
+{
+    return span_eq(code, SPAN_LIT("NoSuchBucket")) || span_eq(code, SPAN_LIT("XAdminUserNotFound"));
 }
 
 /* Any status that is no success. */
 static void judge_status(const struct s3_answer *a, const struct s3_expect *e, struct s3_verdict *v)
 {
-    struct buf code = BUF_INIT;
-    (void)find_element(buf_span(&a->body), "Code", 0, &code, NULL); /* empty when there is none */
-    struct span name = span_trim(buf_span(&code));
+    struct span name = span_str(v->clue.code);
     bool reads = e->call == S3_HEAD || e->call == S3_GET;
     if (a->code == 404 && e->call == S3_MULTIPART_ABORT) {
         v->outcome = BUCKET_OK; /* it is gone: what was asked for */
-    } else if (a->code == 404 && reads && !span_eq(name, SPAN_LIT("NoSuchBucket"))) {
+    } else if (a->code == 404 && reads && !is_no_object_at_all(name)) {
         v->outcome = BUCKET_ABSENT;
     } else {
         v->upload_gone = uses_upload(e->call) && span_eq(name, SPAN_LIT("NoSuchUpload"));
@@ -231,13 +222,13 @@ static void judge_status(const struct s3_answer *a, const struct s3_expect *e, s
             v->upload_gone || is_retriable_status(a, e, name) ? BUCKET_RETRIABLE : BUCKET_TERMINAL;
         status_text(v, a, e);
     }
-    buf_deinit(&code);
 }
 
 /* An error in the body of a success. */
 static void judge_error_document(const struct s3_answer *a, const struct s3_expect *e,
                                  struct span error_code, struct s3_verdict *v)
 {
+    s3_clue_read(a, e, &v->clue);
     v->upload_gone = uses_upload(e->call) && span_eq(error_code, SPAN_LIT("NoSuchUpload"));
     v->outcome = v->upload_gone || is_passing_code(error_code) ? BUCKET_RETRIABLE : BUCKET_TERMINAL;
     status_text(v, a, e);
@@ -270,7 +261,7 @@ static void judge_create(const struct s3_answer *a, const struct s3_expect *e, s
 {
     bool whole = false;
     struct buf id = BUF_INIT;
-    bool found = find_element(buf_span(&a->body), "UploadId", 2, &id, &whole);
+    bool found = xml_find(buf_span(&a->body), "UploadId", 2, &id, &whole);
     struct span value = span_trim(buf_span(&id));
     if (found && whole && value.len > 0 && value.len <= S3_ANSWER_VALUE_MAX)
         buf_put_span(&v->value, value);
@@ -304,7 +295,7 @@ static void judge_completion(const struct s3_answer *a, const struct s3_expect *
     bool whole = a->body.len == 0; /* a store that says nothing but 200 */
     uint64_t parts;
     if (!whole)
-        (void)find_element(buf_span(&a->body), "ETag", 2, &text, &whole); /* else the header's */
+        (void)xml_find(buf_span(&a->body), "ETag", 2, &text, &whole); /* else the header's */
     struct span etag = strip_quotes(buf_span(&text));
     if (etag.len == 0)
         etag = buf_span(&a->etag);
@@ -322,10 +313,16 @@ static void judge_completion(const struct s3_answer *a, const struct s3_expect *
 
 static void judge_list(const struct s3_answer *a, const struct s3_expect *e, struct s3_verdict *v)
 {
-    if (!s3_list_parse(buf_span(&a->body), e->prefix, e->after, &v->list))
+    if (s3_list_parse(buf_span(&a->body), e->prefix, e->after, &v->list)) {
+        if (v->list.truncated && v->list.n_keys == 0) /* asking again would not end */
+            unreadable(v, e, "the answer is a part of a list, but with no key behind the last one");
+        return;
+    }
+    s3_clue_read(a, e, &v->clue);
+    if (v->clue.lists_buckets)
+        unreadable(v, e, "the answer is the list of all buckets");
+    else
         unreadable(v, e, "the answer is no whole list");
-    else if (v->list.truncated && v->list.n_keys == 0) /* asking again would not end */
-        unreadable(v, e, "the answer is a part of a list, but with no key behind the last one");
 }
 
 static void judge_success(const struct s3_answer *a, const struct s3_expect *e,
@@ -334,8 +331,8 @@ static void judge_success(const struct s3_answer *a, const struct s3_expect *e,
     struct buf code = BUF_INIT;
     struct span body = buf_span(&a->body);
     bool has_code = e->call != S3_GET && e->call != S3_HEAD &&
-                    (e->call == S3_MULTIPART_COMPLETE || is_error_document(body)) &&
-                    find_element(body, "Code", 0, &code, NULL);
+                    (e->call == S3_MULTIPART_COMPLETE || xml_has_root(body, "Error")) &&
+                    xml_find(body, "Code", 0, &code, NULL);
     if (has_code) {
         judge_error_document(a, e, span_trim(buf_span(&code)), v);
         buf_deinit(&code);
@@ -367,8 +364,10 @@ static void judge_success(const struct s3_answer *a, const struct s3_expect *e,
 void s3_answer_judge(const struct s3_answer *a, const struct s3_expect *e, struct s3_verdict *v)
 {
     s3_verdict_reset(v);
-    if (a->code >= 200 && a->code < 300)
+    if (a->code >= 200 && a->code < 300) {
         judge_success(a, e, v);
-    else
+    } else {
+        s3_clue_read(a, e, &v->clue);
         judge_status(a, e, v);
+    }
 }

@@ -11,15 +11,16 @@
                                    */
 #define S3_ANSWER_VALUE_MAX 2048u /* ETag, UploadId */
 #define S3_ANSWER_TEXT_CHARS 200u /* of the body in `status <code>: ..` */
-#define S3_ANSWER_REGION_MAX 64u
 
 struct s3_answer {
     unsigned code;  /* of the last status line; 0 = none yet */
     bool head_done; /* the head of a final (not 1xx) answer is complete */
     bool kms;       /* encrypted with KMS: the ETag is no MD5 */
     int64_t retry_after_us;
-    struct buf etag; /* without quotes */
-    char region[S3_ANSWER_REGION_MAX];
+    struct buf etag;              /* without quotes */
+    char region[BUCKET_CLUE_MAX]; /* x-amz-bucket-region */
+    int64_t server_us;            /* Date; 0 = none */
+    bool to_https;                /* Location is an https:// place */
     struct buf body;
 };
 
@@ -58,6 +59,7 @@ struct s3_verdict {
     bool upload_gone;            /* NoSuchUpload: RETRIABLE, but only with a new upload */
     struct buf value;            /* CREATE: the UploadId; PART: the ETag */
     struct s3_list list;         /* LIST */
+    struct bucket_clue clue;     /* when it failed */
     char error[ERROR_TEXT_MAX];  /* empty for OK and ABSENT */
 };
 
@@ -65,6 +67,14 @@ struct s3_verdict {
 void s3_answer_judge(const struct s3_answer *a, const struct s3_expect *e, struct s3_verdict *v);
 void s3_verdict_reset(struct s3_verdict *v);
 void s3_verdict_deinit(struct s3_verdict *v);
+
+/* What a failure's head and body tell of its cause. Names that hold anything but what bucket_clue
+ * allows, or a secret, are left out. */
+void s3_clue_read(const struct s3_answer *a, const struct s3_expect *e, struct bucket_clue *out);
+void s3_clue_copy(char out[BUCKET_CLUE_MAX], struct span name, const struct span *secrets,
+                  size_t n_secrets);
+/* Mon, 30 Nov 2026 18:02:50 GMT (RFC 9110 5.6.7, the form in use) in microseconds; 0: it is none. */
+int64_t s3_date_parse(struct span text);
 
 /* Writes `prefix` and text for people: secrets become ***, control bytes blanks, invalid UTF-8
  * U+FFFD; of the text at most S3_ANSWER_TEXT_CHARS characters. */

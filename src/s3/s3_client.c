@@ -4,8 +4,9 @@
  *   HASHING --> READY --> TRANSFER --> judged --> WAITING (retry) --> READY
  *                                          \--> the next call of an upload in parts, or done
  *
- * Bodies are hashed a piece at a time between transfers, so that a large one does not hold the
- * others up. Everything but `shared` belongs to the thread. submit() and cancel() wake it.
+ * Bodies are hashed a piece at a time, and a few pieces between transfers, so that large ones do not
+ * hold the others up. An operation that takes its turn, at hashing or at the wire, goes to the end of
+ * the line for the next. Everything but `shared` belongs to the thread. submit() and cancel() wake it.
  *
  * A call is retried here (attempts.h); a request that fails nevertheless is its caller's again, who
  * retries the whole. cancel() is for good: transfers are dropped, uploads in parts get one short
@@ -28,6 +29,7 @@
 #define ABORT_MS 250u     /* decisions.md 16 keeps back a second at most, the leases need some */
 #define TRANSFERS_MAX 64u /* connections */
 #define HASH_PIECE (1u << 20)
+#define HASH_PIECES_MAX 4u /* between two looks at the transfers: some milliseconds */
 #define POLL_MAX_MS 60000
 
 enum op_state { OP_HASHING, OP_READY, OP_TRANSFER, OP_WAITING };
@@ -56,7 +58,7 @@ struct s3_client {
     struct bucket bucket; /* first: what the interface hands out */
     struct s3_place place;
     struct buf strings; /* what place points into */
-    char *ca_file;
+    char *ca_file, *ca_dir;
     uint64_t threshold;
     struct s3_limits limits;
     struct clock *clock;
@@ -65,7 +67,7 @@ struct s3_client {
     struct thread *thread;
     atomic_bool cancel;
     /* thread */
-    struct s3_op *ops; /* all */
+    struct s3_op *ops, *last_op; /* all, in the order of their turns */
     struct wait *waiting;
     struct s3_sockets sockets;
     unsigned transfers;
@@ -104,6 +106,26 @@ static void op_unlink(struct s3_client *c, struct s3_op *op)
         c->ops = op->next;
     if (op->next != NULL)
         op->next->prev = op->prev;
+    else
+        c->last_op = op->prev;
+}
+
+static void op_append(struct s3_client *c, struct s3_op *op)
+{
+    op->prev = c->last_op;
+    op->next = NULL;
+    if (c->last_op != NULL)
+        c->last_op->next = op;
+    else
+        c->ops = op;
+    c->last_op = op;
+}
+
+/* It had a turn. */
+static void op_to_end(struct s3_client *c, struct s3_op *op)
+{
+    op_unlink(c, op);
+    op_append(c, op);
 }
 
 static void op_free(struct s3_op *op)
@@ -252,6 +274,7 @@ static void attempt_judged(struct s3_client *c, struct s3_op *op, unsigned code,
         (void)snprintf(r->error, sizeof(r->error), "%s", v->error); /* of the same size */
     }
     r->attempt_label = s3_call_label(op->call);
+    r->clue = v->clue;
     if (r->attempt != NULL)
         r->attempt(r, code, span_str(v->error));
     if (v->outcome == BUCKET_RETRIABLE && !v->upload_gone && op->call != S3_MULTIPART_ABORT &&
@@ -276,6 +299,7 @@ static void unreadable_body(struct s3_client *c, struct s3_op *op, int error)
     op->digest = NULL;
     s3_verdict_reset(&op->verdict);
     op->verdict.outcome = BUCKET_RETRIABLE;
+    op->verdict.clue.silence = BUCKET_SILENT;
     s3_answer_text(op->verdict.error, "transport: ", span_str(text), NULL, 0);
     attempt_judged(c, op, 0, -1);
 }
@@ -294,6 +318,7 @@ static void hash_piece(struct s3_client *c, struct s3_op *op)
         }
         digest_update(op->digest, span_make(c->scratch, (size_t)n));
         op->digested += (uint64_t)n;
+        op_to_end(c, op);
     }
     if (op->digested < op->body.size)
         return;
@@ -346,6 +371,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
     struct s3_transfer_setup setup = {
         .https = c->place.https,
         .ca_file = c->ca_file,
+        .ca_dir = c->ca_dir,
         .connect_timeout_ms = last ? c->limits.abort_ms : c->limits.connect_timeout_ms,
         .timeout_ms = last ? c->limits.abort_ms : c->limits.request_timeout_ms,
         .stall_s = thinks ? 0 : c->limits.stall_s,
@@ -360,6 +386,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
     ASSERT(curl_multi_add_handle(c->multi, op->transfer.easy) == CURLM_OK);
     op->state = OP_TRANSFER;
     c->transfers++;
+    op_to_end(c, op);
 }
 
 static void judge_too_large(struct s3_op *op, const struct s3_expect *e)
@@ -403,6 +430,7 @@ static void transfer_ended(struct s3_client *c, struct s3_op *op, CURLcode resul
     case S3_ENDED_FAILED:
         s3_verdict_reset(&op->verdict);
         op->verdict.outcome = BUCKET_RETRIABLE;
+        op->verdict.clue.silence = t->silence;
         s3_answer_text(op->verdict.error, "transport: ", span_str(t->text), e.secrets, e.n_secrets);
         break;
     }
@@ -471,10 +499,7 @@ static void op_begin(struct s3_client *c, struct bucket_request *r)
     struct s3_op *op = mem_new(sizeof(*op));
     op->r = r;
     op->transfer.fd = -1;
-    op->next = c->ops;
-    if (c->ops != NULL)
-        c->ops->prev = op;
-    c->ops = op;
+    op_append(c, op);
     r->internal = op;
     op->in_parts = r->op == BUCKET_PUT && request_size(r) > c->threshold;
     if (op->in_parts)
@@ -510,13 +535,16 @@ static void end_waits(struct s3_client *c)
     }
 }
 
-/* Moves every operation on that does not wait for the network or the clock. */
+/* Moves operations on that do not wait for the network or the clock. Those that had a turn are met
+ * again at the end: in another state, or while pieces are left. */
 static void work(struct s3_client *c)
 {
+    unsigned pieces = 0;
     for (struct s3_op *op = c->ops, *next; op != NULL; op = next) {
         next = op->next;
         if (op->state == OP_HASHING) {
-            hash_piece(c, op); /* may end it */
+            if (pieces++ < HASH_PIECES_MAX)
+                hash_piece(c, op); /* may end it */
         } else if (op->state == OP_READY && c->transfers < c->limits.transfers_max) {
             transfer_begin(c, op);
         }
@@ -592,6 +620,7 @@ static void client_free(struct s3_client *c)
     mem_free(c->sockets.fds);
     mem_free(c->scratch);
     mem_free(c->ca_file);
+    mem_free(c->ca_dir);
     buf_deinit(&c->strings);
     mem_free(c);
 }
@@ -668,6 +697,7 @@ enum err s3_client_open(const struct s3_client_options *options, struct bucket *
     c->place = place;
     copy_place(c, options);
     c->ca_file = options->ca_file.len > 0 ? span_dup(options->ca_file) : NULL;
+    c->ca_dir = options->ca_dir.len > 0 ? span_dup(options->ca_dir) : NULL;
     c->threshold = options->multipart_threshold;
     c->limits = options->limits;
     set_limits(&c->limits);

@@ -32,7 +32,8 @@ struct s3_client_options {
     enum s3_sse sse;
     struct span kms_key_id;       /* with S3_SSE_KMS; may be empty */
     uint64_t multipart_threshold; /* bytes: larger objects go up in parts; > 0 */
-    struct span ca_file;          /* PEM instead of the system's CA store; empty = the latter */
+    /* PEM file and folder of hashed names, each instead of the system's own; empty = the latter */
+    struct span ca_file, ca_dir;
     struct clock *clock;
     struct entropy *entropy;
     struct s3_limits limits;

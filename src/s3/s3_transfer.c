@@ -1,7 +1,8 @@
 /* One attempt over libcurl. What it sees to beyond a plain transfer (each was seen of a server):
  *
  * - a refusal that stands unread in the socket when sending the body fails (EPIPE) is read before
- *   the socket is closed, and is the answer;
+ *   the socket is closed, and is the answer; over TLS only the session can read it, right when
+ *   the failure is told;
  * - a connection that the server closed, or left bytes in, after the request before is not used: it
  *   is looked at right before sending, and a reused one that ends without a byte of an answer is
  *   reported as stale, not as a failure of the store;
@@ -16,6 +17,8 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -145,12 +148,30 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx)
     return t->dropped > DROPPED_MAX ? 0 : len;
 }
 
+static void read_late_tls(struct s3_transfer *t)
+{
+    struct curl_tlssessioninfo *session = NULL;
+    uint8_t bytes[4096];
+    int n;
+    if (curl_easy_getinfo(t->easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || session == NULL ||
+        session->backend != CURLSSLBACKEND_OPENSSL || session->internals == NULL)
+        return;
+    while (t->late.len < LATE_MAX && (n = SSL_read(session->internals, bytes, sizeof(bytes))) > 0)
+        buf_append(&t->late, bytes, (size_t)n);
+    ERR_clear_error(); /* the end of the bytes is one */
+}
+
 /* libcurl throws bytes behind an answer away, which may be half of what is coming, and uses the
- * connection again. Only its messages tell. */
+ * connection again; and it closes a TLS session that does not take more of a body, whatever stands
+ * in it unread. Only its messages tell, while the session is still there. */
 static int on_message(CURL *easy, curl_infotype type, char *text, size_t len, void *ctx)
 {
     static const char *const messages[] = {"Excess found", "Leftovers after chunking"};
-    (void)ctx;
+    static const char cannot_send[] = "SSL_write";
+    struct s3_transfer *t = ctx;
+    if (type == CURLINFO_TEXT && t->answer.code == 0 &&
+        memmem(text, len, cannot_send, sizeof(cannot_send) - 1) != NULL)
+        read_late_tls(t);
     for (size_t i = 0; type == CURLINFO_TEXT && i < sizeof(messages) / sizeof(messages[0]); i++) {
         if (span_starts_with(span_make(text, len), span_str(messages[i])))
             (void)curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* known option */
@@ -237,6 +258,8 @@ static void set_connection(struct s3_transfer *t, const struct s3_transfer_setup
     SET(t->easy, CURLOPT_LOW_SPEED_TIME, (long)setup->stall_s);
     if (setup->ca_file != NULL)
         SET(t->easy, CURLOPT_CAINFO, setup->ca_file);
+    if (setup->ca_dir != NULL)
+        SET(t->easy, CURLOPT_CAPATH, setup->ca_dir);
     SET(t->easy, CURLOPT_PREREQFUNCTION, on_connected);
     SET(t->easy, CURLOPT_PREREQDATA, t);
     SET(t->easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
@@ -261,6 +284,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     t->reused = t->stale = t->too_large = false;
     t->body_errno = 0;
     t->text[0] = '\0';
+    t->silence = BUCKET_ANSWERED;
     buf_reset(&t->late);
     s3_answer_reset(&t->answer);
 
@@ -270,6 +294,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     SET(t->easy, CURLOPT_ERRORBUFFER, t->text);
     SET(t->easy, CURLOPT_VERBOSE, 1L);
     SET(t->easy, CURLOPT_DEBUGFUNCTION, on_message);
+    SET(t->easy, CURLOPT_DEBUGDATA, t);
     SET(t->easy, CURLOPT_HEADERFUNCTION, on_header);
     SET(t->easy, CURLOPT_HEADERDATA, t);
     SET(t->easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -297,6 +322,68 @@ static bool is_stale(const struct s3_transfer *t, CURLcode result)
            result == CURLE_WEIRD_SERVER_REPLY;
 }
 
+/* The certificate was refused: by OpenSSL, which says why, or for its name, by libcurl. */
+static enum bucket_silence certificate_trouble(const struct s3_transfer *t)
+{
+    long verdict = 0;
+    (void)curl_easy_getinfo(t->easy, CURLINFO_SSL_VERIFYRESULT, &verdict);
+    switch (verdict) {
+    case X509_V_OK:
+    case X509_V_ERR_UNSPECIFIED: /* what libcurl starts with, and leaves when it is the name */
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return BUCKET_CERT_NAME;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        return BUCKET_CERT_TIME;
+    default:
+        return BUCKET_CERT_AUTHORITY;
+    }
+}
+
+static enum bucket_silence timeout_trouble(const struct s3_transfer *t)
+{
+    curl_off_t named = 0, ready = 0;
+    long port = 0; /* of ours: there is a connection, though perhaps no TLS on it yet */
+    (void)curl_easy_getinfo(t->easy, CURLINFO_NAMELOOKUP_TIME_T, &named);
+    (void)curl_easy_getinfo(t->easy, CURLINFO_LOCAL_PORT, &port);
+    (void)curl_easy_getinfo(t->easy, CURLINFO_PRETRANSFER_TIME_T, &ready);
+    if (named == 0)
+        return BUCKET_NO_NAME;
+    if (port <= 0)
+        return BUCKET_NO_CONNECTION;
+    return ready == 0 ? BUCKET_NOT_TLS : BUCKET_SLOW;
+}
+
+static enum bucket_silence silence_of(const struct s3_transfer *t, CURLcode result)
+{
+    switch (result) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_URL_MALFORMAT: /* a bucket before an IP address */
+        return BUCKET_NO_NAME;
+    case CURLE_COULDNT_CONNECT:
+        return BUCKET_REFUSED;
+    case CURLE_OPERATION_TIMEDOUT:
+        return timeout_trouble(t);
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+        return BUCKET_CLOSED;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+        return BUCKET_NOT_HTTP;
+    case CURLE_SSL_CONNECT_ERROR:
+        return BUCKET_NOT_TLS;
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return certificate_trouble(t);
+    case CURLE_SSL_CACERT_BADFILE:
+        return BUCKET_CERT_UNREADABLE;
+    default:
+        return BUCKET_SILENT;
+    }
+}
+
 static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
 {
     struct s3_answer *a = &t->answer;
@@ -304,7 +391,9 @@ static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
         return S3_ENDED_STALE;
     if (a->head_done && (a->code >= 300 || result == CURLE_OK || t->too_large))
         return S3_ENDED_ANSWERED;
+    t->silence = silence_of(t, result);
     if (result == CURLE_OK) {
+        t->silence = BUCKET_CLOSED;
         (void)snprintf(t->text, sizeof(t->text), "the connection was closed in the answer's head");
         return S3_ENDED_FAILED;
     }
@@ -313,11 +402,13 @@ static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
         return S3_ENDED_ANSWERED;
     if (is_stale(t, result))
         return S3_ENDED_STALE;
-    if (t->body_errno != 0)
+    if (t->body_errno != 0) {
+        t->silence = BUCKET_SILENT; /* not the bucket's fault */
         (void)snprintf(t->text, sizeof(t->text), "read the object's spool file: %s",
                        strerrordesc_np(t->body_errno));
-    else if (t->text[0] == '\0')
+    } else if (t->text[0] == '\0') {
         (void)snprintf(t->text, sizeof(t->text), "%s", curl_easy_strerror(result));
+    }
     return S3_ENDED_FAILED;
 }
 

@@ -28,7 +28,7 @@ void s3_sockets_remove(struct s3_sockets *s, int fd);
 
 struct s3_transfer_setup {
     bool https;
-    const char *ca_file; /* NULL: the system's store */
+    const char *ca_file, *ca_dir; /* NULL: the system's */
     unsigned connect_timeout_ms, timeout_ms, stall_s;
     size_t keep_max;            /* GET, LIST: the largest body */
     struct s3_sockets *sockets; /* outlives the connections */
@@ -54,6 +54,7 @@ struct s3_transfer {
     int body_errno;  /* the file of the body failed */
     struct buf late; /* what stood unread in the socket when it was closed */
     char text[CURL_ERROR_SIZE];
+    enum bucket_silence silence; /* with text */
 };
 
 enum s3_ending {

@@ -208,3 +208,36 @@ void xml_put_text(struct buf *b, struct span raw)
         buf_putc(b, raw.ptr[i++]);
     }
 }
+
+bool xml_has_root(struct span body, const char *name)
+{
+    struct xml x = XML_INIT(span_trim(body));
+    enum xml_kind kind;
+    while ((kind = xml_next(&x)) == XML_TEXT)
+        ;
+    return kind == XML_OPEN && span_eq(x.name, span_str(name));
+}
+
+bool xml_find(struct span body, const char *name, unsigned depth, struct buf *out, bool *whole_out)
+{
+    struct xml x = XML_INIT(body);
+    bool found = false;
+    unsigned inside = 0; /* depth of the element that is read */
+    enum xml_kind kind;
+    while ((kind = xml_next(&x)) != XML_END && kind != XML_BAD) {
+        if (kind == XML_OPEN && !found && span_eq(x.name, span_str(name)) &&
+            (depth == 0 || x.depth == depth)) {
+            found = true;
+            inside = x.depth;
+        } else if (kind == XML_CLOSE && x.depth < inside) {
+            inside = 0;
+        } else if (inside > 0 && x.depth == inside && kind == XML_TEXT) {
+            xml_put_text(out, x.text);
+        } else if (inside > 0 && x.depth == inside && kind == XML_CDATA) {
+            buf_put_span(out, x.text);
+        }
+    }
+    if (whole_out != NULL)
+        *whole_out = kind == XML_END;
+    return found;
+}

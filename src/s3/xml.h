@@ -36,5 +36,10 @@ enum xml_kind xml_next(struct xml *x);
 bool xml_is_at(const struct xml *x, const char *const *path, unsigned n);
 /* Appends with &amp; &lt; &gt; &quot; &apos; &#N; &#xN; decoded; what is no reference is kept. */
 void xml_put_text(struct buf *b, struct span raw);
+/* Does the document begin with an element of that name? */
+bool xml_has_root(struct span body, const char *name);
+/* Text of the first element of that name (at that depth; 0 = any). False: there is none.
+ * *whole_out (may be NULL): the document is complete. */
+bool xml_find(struct span body, const char *name, unsigned depth, struct buf *out, bool *whole_out);
 
 #endif

@@ -31,6 +31,10 @@ static void log_start(const struct sink *s)
     sink_settings_start_line(&line, s->settings, s->node, buf_span(&s->tenant_text));
     log_msg(LOG_INFO, SINK_LOG_TARGET, SPAN_FMT, SPAN_ARG(buf_span(&line)));
     buf_deinit(&line);
+    if (bucket_hint_needs_path_style(s->settings))
+        log_msg(LOG_WARN, SINK_LOG_TARGET,
+                "virtual-host style does not go with an IP address in QUEEN_S3_ENDPOINT: set "
+                "QUEEN_S3_PATH_STYLE=true");
     if (!lake_compressor_known(s->settings->compression))
         log_msg(LOG_WARN, SINK_LOG_TARGET,
                 "another version of the compressor than the one this broker was made with: objects "
@@ -179,6 +183,7 @@ void sink_free(struct sink *s)
 {
     if (s == NULL)
         return;
+    node_remove_hook(s->options.node, sink_entry_applied, s);
     if (s->options.manual) {
         sink_abandon(s);
         return;

@@ -38,8 +38,10 @@ void sink_drain(struct sink *s);
  * itself. */
 bool sink_wait(struct sink *s, int64_t deadline_mono_us);
 bool sink_drained(const struct sink *s);
-void sink_free(struct sink *s); /* NULL is allowed */
-/* Simulator: drops everything as a crash would. */
+/* While the node is there: after node_end(), in manual mode also when none of the sink's calls of
+ * the node and jobs are out any more; then the node goes on without it. NULL is allowed. */
+void sink_free(struct sink *s);
+/* Simulator: drops everything as a crash would, behind node_abandon(). */
 void sink_abandon(struct sink *s);
 
 /* The value of "s3" in GET /status (sink-status-metrics.md 1). */

@@ -1,6 +1,6 @@
 /* The driver's insides, shared by sink.c (start and end), sink_slot.c (slots, timers, ops),
  * sink_run.c (run queue, workers), sink_ops.c (carrying actions out), sink_jobs.c (blocking jobs),
- * sink_unit.c (probe, presence, listing), board.c (status) and sink_metrics.c.
+ * probe.c (the bucket's state), sink_unit.c (presence, listing), board.c (status) and sink_metrics.c.
  *
  * Everything of struct sink below "under lock" is; a task is stepped under the lock too (a step is
  * pure and short), its actions are carried out without it, by the one thread that runs its slot.
@@ -10,6 +10,7 @@
 
 #include "base/map.h"
 #include "io/pool.h"
+#include "sink/bucket_hint.h"
 #include "sink/lease.h"
 #include "sink/sink.h"
 #include "sink/sink_log.h"
@@ -88,6 +89,7 @@ enum op_kind {
     OP_ATTEMPT,
     /* of the unit (slot NULL): */
     OP_PROBE,
+    OP_PROBE_LIST,
     OP_BEAT,
     OP_BEAT_PAGE,
     OP_PRESENCE_LOOK,
@@ -117,6 +119,7 @@ struct op {
     /* bucket */
     struct bucket_request bucket;
     struct buf key, bytes, after;
+    struct buf told; /* the error of the last attempt, with what to do about it */
     struct built *built;
     bool is_checkpoint;
     uint64_t rows;
@@ -197,8 +200,18 @@ struct sink {
     struct {
         int reachable; /* -1 not probed */
         struct buf error;
+        bool logged;        /* the error: once at least, or left out for the limit */
         int64_t checked_at; /* wall; 0 never */
+        bool has_answered;  /* anything, with an HTTP status */
     } bucket;
+    struct {
+        bool bare;          /* the HEAD gave no reason: a LIST is asked */
+        bool no_reason_yet; /* nor did anything before it */
+        unsigned head_code; /* of the HEAD before the LIST */
+        struct buf head_error;
+        struct bucket_clue head_clue;
+        enum bucket_cause cause; /* of the last failure */
+    } probe;
     struct op *rereads; /* KV reads that wait for a clock entry */
     int64_t reread_us;
     bool entry_applied; /* since the last reread */
@@ -242,8 +255,13 @@ void sink_unit_init(struct sink *s);
 void sink_unit_deinit(struct sink *s);
 int64_t sink_unit_due(const struct sink *s); /* monotonic time of its next work; locked */
 void sink_unit_run(struct sink *s);          /* locked; lets go of the lock meanwhile */
-void sink_unit_attempt(struct sink *s, const struct bucket_request *r, unsigned code,
-                       struct span error);
+
+/* probe.c */
+enum probe_result { PROBE_SUCCEEDED, PROBE_FAILED, PROBE_ASKS };
+/* Takes the lock. Of a failure, text gets the error and what to do about it. */
+void sink_bucket_attempt(struct op *op, unsigned code, struct span error, struct buf *text);
+void sink_probe_begin(struct sink *s); /* locked; lets go of the lock meanwhile */
+enum probe_result sink_probe_answer(struct sink *s, const struct op *op); /* the same */
 
 /* sink_metrics.c */
 void sink_counters_init(struct sink_counters *c);

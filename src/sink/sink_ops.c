@@ -173,17 +173,25 @@ static void between_parts(struct bucket_request *r)
 
 /* --- bucket --- */
 
+/* The ABORT of an upload is the end of a failure: what it comes to does not replace that one's
+ * text. */
 static void bucket_attempt(struct bucket_request *r, unsigned code, struct span error)
 {
     struct op *op = r->ctx;
-    struct sink *s = op->sink;
+    struct buf text = BUF_INIT;
 
-    sink_unit_attempt(s, r, code, error);
-    if (error.len == 0 || op->slot == NULL)
-        return;
-    struct op *told = sink_op_new(s, op->slot, OP_ATTEMPT, op->number);
-    buf_put_span(&told->bytes, error);
-    sink_op_done(told);
+    sink_bucket_attempt(op, code, error, &text);
+    if (strcmp(bucket_attempt_label(r), "multipart_abort") != 0) {
+        buf_deinit(&op->told);
+        op->told = text;
+        text = BUF_INIT;
+        if (error.len > 0 && op->slot != NULL) {
+            struct op *told = sink_op_new(op->sink, op->slot, OP_ATTEMPT, op->number);
+            buf_put_span(&told->bytes, buf_span(&op->told));
+            sink_op_done(told);
+        }
+    }
+    buf_deinit(&text);
 }
 
 static void read_checkpoint(struct op *op)
@@ -354,7 +362,7 @@ static void bucket_event(struct op *op, struct sink_event *event)
         return;
     }
     event->type = SINK_EVENT_BUCKET;
-    event->error = span_str(r->error);
+    event->error = op->told.len > 0 ? buf_span(&op->told) : span_str(r->error);
     event->bucket.outcome = r->outcome;
     event->bucket.body = buf_span(&r->out);
     event->bucket.keys = r->keys;
@@ -427,6 +435,7 @@ void sink_op_event(struct op *op, struct sink_event *event)
         event->error = buf_span(&op->bytes);
         break;
     case OP_PROBE:
+    case OP_PROBE_LIST:
     case OP_BEAT:
     case OP_BEAT_PAGE:
     case OP_PRESENCE_LOOK:

@@ -179,6 +179,7 @@ void sink_op_release(struct op *op)
     buf_deinit(&op->key);
     buf_deinit(&op->bytes);
     buf_deinit(&op->after);
+    buf_deinit(&op->told);
     sink_built_unref(op->built);
     mem_free(op);
 }

@@ -34,6 +34,7 @@ void sink_unit_deinit(struct sink *s)
     placement_deinit(&s->unit.placement);
     buf_deinit(&s->unit.key);
     buf_deinit(&s->unit.prefix);
+    buf_deinit(&s->probe.head_error);
 }
 
 /* x 0.75 .. 1.25 */
@@ -73,84 +74,18 @@ int64_t sink_unit_due(const struct sink *s)
     return INT64_MAX;
 }
 
-/* --- the bucket's state --- */
-
-static bool is_unreachable(unsigned code, struct span error)
-{
-    return code == 0 || code == 401 || code == 403 ||
-           memmem(error.ptr, error.len, "NoSuchBucket", 12) != NULL;
-}
-
-/* Under lock. */
-static void bucket_answered(struct sink *s)
-{
-    bool again = s->bucket.reachable == 0;
-
-    s->bucket.reachable = 1;
-    buf_reset(&s->bucket.error);
-    if (again)
-        log_msg(LOG_INFO, SINK_LOG_TARGET, "the bucket answers again bucket=%s endpoint=%s",
-                s->settings->bucket, s->settings->endpoint);
-}
-
-static void bucket_failed(struct sink *s, const struct bucket_request *r, unsigned code,
-                          struct span error)
-{
-    const struct sink_settings *set = s->settings;
-
-    if (is_unreachable(code, error))
-        s->bucket.reachable = 0;
-    buf_reset(&s->bucket.error);
-    buf_printf(&s->bucket.error, "%s bucket %s at %s: ", bucket_attempt_label(r), set->bucket,
-               set->endpoint);
-    buf_put_span(&s->bucket.error, error);
-    if (!set->is_file)
-        buf_puts(&s->bucket.error,
-                 "; needs s3:PutObject, s3:GetObject, s3:ListBucket and s3:AbortMultipartUpload; "
-                 "MinIO and most other stores want QUEEN_S3_PATH_STYLE=true");
-}
-
-void sink_unit_attempt(struct sink *s, const struct bucket_request *r, unsigned code,
-                       struct span error)
-{
-    pthread_mutex_lock(&s->lock);
-    sink_counters_request(&s->counters, bucket_attempt_label(r), code);
-    s->bucket.checked_at = clock_wall_us(s->options.clock) / 1000 * 1000;
-    if (error.len == 0)
-        bucket_answered(s);
-    else
-        bucket_failed(s, r, code, error);
-    bool down = s->bucket.reachable == 0;
-    pthread_mutex_unlock(&s->lock);
-    if (down && error.len > 0)
-        sink_log_bucket_down(&s->log, s->settings, error, sink_now(s));
-}
-
 /* --- probe --- */
 
 static void probe(struct sink *s)
 {
     s->unit.in_flight = true;
-    pthread_mutex_unlock(&s->lock);
-    struct op *op = sink_op_new(s, NULL, OP_PROBE, 0);
-    buf_puts(&op->key, s->settings->prefix);
-    buf_putc(&op->key, '/');
-    op->bucket.op = BUCKET_HEAD;
-    sink_bucket_submit(op);
-    pthread_mutex_lock(&s->lock);
+    sink_probe_begin(s);
 }
 
-static void probe_answer(struct sink *s, const struct op *op)
+static void begin_running(struct sink *s)
 {
-    enum bucket_outcome outcome = op->bucket.outcome;
     int64_t now = sink_now(s);
 
-    if (outcome != BUCKET_OK && outcome != BUCKET_ABSENT) {
-        s->unit.failures++;
-        s->unit.next_us =
-            now + spread(s, doubled(s->unit.failures, PROBE_WAIT_US, PROBE_WAIT_MAX_US));
-        return;
-    }
     s->unit.failures = 0;
     s->unit.phase = UNIT_RUN;
     s->unit.next_us = now; /* the first beat */
@@ -159,6 +94,24 @@ static void probe_answer(struct sink *s, const struct op *op)
         if (sink_slot_find(s, span_str(s->settings->queues[i])) == NULL)
             sink_slot_add(s, span_str(s->settings->queues[i]));
     }
+}
+
+static void probe_answer(struct sink *s, const struct op *op)
+{
+    s->unit.in_flight = true; /* if it asks on: the answer may come before the call is over */
+    switch (sink_probe_answer(s, op)) {
+    case PROBE_ASKS:
+        return;
+    case PROBE_FAILED:
+        s->unit.failures++;
+        s->unit.next_us =
+            sink_now(s) + spread(s, doubled(s->unit.failures, PROBE_WAIT_US, PROBE_WAIT_MAX_US));
+        break;
+    case PROBE_SUCCEEDED:
+        begin_running(s);
+        break;
+    }
+    s->unit.in_flight = false;
 }
 
 /* --- listing: queues=* --- */
@@ -388,6 +341,7 @@ static void answer(struct sink *s, struct op *op)
     s->unit.in_flight = false;
     switch (op->kind) {
     case OP_PROBE:
+    case OP_PROBE_LIST:
         if (s->unit.phase == UNIT_PROBE && !s->draining)
             probe_answer(s, op);
         break;

@@ -19,12 +19,24 @@ static void check_list(const struct s3_list *l, struct span prefix, struct span 
     }
 }
 
+/* Names only, and no secret: they are printed in advice. */
+static void check_name(const char *name, struct span secret)
+{
+    ASSERT(strlen(name) < BUCKET_CLUE_MAX);
+    ASSERT(strstr(name, (const char *)secret.ptr) == NULL);
+    ASSERT(strspn(name, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.") ==
+           strlen(name));
+}
+
 static void check_verdict(const struct s3_verdict *v, enum s3_call call, struct span secret)
 {
     struct span error = span_str(v->error);
     ASSERT((error.len == 0) == (v->outcome == BUCKET_OK || v->outcome == BUCKET_ABSENT));
     ASSERT(utf8_valid(error));
     ASSERT(memmem(error.ptr, error.len, secret.ptr, secret.len) == NULL);
+    check_name(v->clue.code, secret);
+    check_name(v->clue.region, secret);
+    check_name(v->clue.bucket, secret);
     ASSERT(!v->upload_gone || v->outcome == BUCKET_RETRIABLE);
     if (v->outcome == BUCKET_OK && (call == S3_MULTIPART_CREATE || call == S3_MULTIPART_PART))
         ASSERT(v->value.len > 0 && v->value.len <= S3_ANSWER_VALUE_MAX);

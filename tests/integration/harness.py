@@ -42,11 +42,12 @@ class Skip(Exception):
     """Raised by a test that cannot run here; counted apart."""
 
 
-def mark(timeout=None, slow=False, serial=False):
-    """timeout: seconds. slow: only with --slow. serial: nothing else runs beside it."""
+def mark(timeout=None, slow=False, serial=False, store=None):
+    """timeout: seconds. slow: only with --slow. serial: nothing else runs beside it. store: what the test is about,
+    "file" (a bucket in a folder), "s3" (any S3 store) or the name of one store; it is skipped on others."""
 
     def set_marks(function):
-        function.marks = {"timeout": timeout, "slow": slow, "serial": serial}
+        function.marks = {"timeout": timeout, "slow": slow, "serial": serial, "store": store}
         return function
 
     return set_marks
@@ -296,15 +297,17 @@ def send(connection, method, path, body=None, headers=None):
 
 
 class Env:
-    """What a test gets: a temporary folder, a seeded random source, brokers."""
+    """What a test gets: a temporary folder, a seeded random source, brokers, a bucket."""
 
-    def __init__(self, directory, binary, seed, ports=PORT_RANGE):
+    def __init__(self, directory, binary, seed, ports=PORT_RANGE, store="file", service=None):
         self.dir = pathlib.Path(directory)
         self.binary = str(binary)
         self.seed = seed
         self.random = random.Random(seed)
         self.brokers = []
         self._ports = iter(ports)
+        self.store_name = store
+        self.service = service  # the running server of that store: services.py
 
     def broker(self, settings=None, **more):
         """A broker, not started yet. Settings are environment variables."""
@@ -312,14 +315,19 @@ class Env:
         self.brokers.append(broker)
         return broker
 
+    @functools.cached_property
+    def store(self):
+        """The test's own bucket."""
+        import stores  # which uses this module
+
+        return stores.make(self)
+
     def lake(self, queues="*", **more):
-        """Settings of a sink into a local-folder bucket: fast windows, no guard, from the first record."""
-        self.bucket.mkdir(parents=True, exist_ok=True)
+        """Settings of a sink into the test's bucket: fast windows, no guard, from the first record."""
         return {
             "QUEEN_S3_EMBEDDED": "true",
             "QUEEN_S3_QUEUES": queues,
-            "QUEEN_S3_ENDPOINT": f"file://{self.dir}/s3",
-            "QUEEN_S3_BUCKET": "lake",
+            **self.store.settings(),
             "QUEEN_S3_START": "earliest",
             "QUEEN_S3_MAX_WINDOW_MS": 1000,
             "QUEEN_S3_SAFE_GUARD_MS": 0,
@@ -330,16 +338,15 @@ class Env:
 
     @property
     def bucket(self):
-        return self.dir / "s3" / "lake"
+        """A folder with what is in the bucket now."""
+        return self.store.tree()
 
     def objects(self):
-        """Keys of the bucket, sorted; unfinished uploads are not objects."""
-        root = self.bucket
-        files = (p for p in root.rglob("*") if p.is_file() and ".queen-tmp" not in p.parts)
-        return sorted(str(p.relative_to(root)) for p in files)
+        """Keys of the bucket, sorted."""
+        return sorted(self.store.listing())
 
     def object_bytes(self, key):
-        return (self.bucket / key).read_bytes()
+        return self.store.get(key)
 
     def object_text(self, key):
         """Decompressed by the key's ending."""
@@ -366,7 +373,7 @@ class Env:
         return done.returncode, done.stdout, done.stderr
 
     def close(self):
-        """Ends what still runs; raises when a sanitizer had something to say."""
+        """Ends what still runs; raises when a sanitizer or the store had something to say."""
         for broker in self.brokers:
             if broker.running:
                 broker.thaw()
@@ -376,6 +383,8 @@ class Env:
             text = path.read_text(errors="replace")
             if "Sanitizer" in text or "runtime error:" in text:
                 raise AssertionError(f"{path.name} of {path.parent.name}:\n{text[:8000]}")
+        if "store" in vars(self):
+            self.store.close()
 
 
 def decompress(name, data):

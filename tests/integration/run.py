@@ -4,8 +4,9 @@
     tests/integration/run.py                      all but the slow ones, against build/queen
     tests/integration/run.py crash 'push.*order'  only those whose file:name matches one of the patterns
     tests/integration/run.py --slow --seed 7      the long ones too, with the randomness of seed 7
+    tests/integration/run.py --store rgw drain    the tests that have a lake in it, into another store: stores.py
 
-Environment: QUEEN_BIN names the binary. The last line is `N passed, N failed, N skipped`; exit code 1 when
+Environment: QUEEN_BIN names the binary; services.py has those of the stores. The last line is `N passed, N failed, N skipped`; exit code 1 when
 one failed or none ran. A failed test keeps its folder and prints the end of its brokers' logs.
 """
 
@@ -27,6 +28,8 @@ sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 
 import harness  # noqa: E402  (after the path is set)
+import services  # noqa: E402
+import stores  # noqa: E402
 
 PORTS_PER_SLOT = 50
 EXIT_PASSED, EXIT_FAILED, EXIT_SKIPPED = 0, 1, 77
@@ -43,6 +46,16 @@ class Test:
         self.timeout = marks.get("timeout") or TIMEOUT
         self.slow = marks.get("slow", False)
         self.serial = marks.get("serial", False)
+        self.store = marks.get("store")
+
+    def skips(self, store):
+        """Why it cannot run on a store, or None."""
+        kinds = {store, "file" if store == "file" else "s3"}
+        if self.store in (None, *kinds):
+            return None
+        return {"file": "it is about a folder", "s3": "it is about an S3 store"}.get(
+            self.store, f"it is about the store {self.store}"
+        )
 
 
 class Slot:
@@ -80,13 +93,16 @@ class Running:
         self.timed_out = False
 
 
-def find_tests():
+def find_tests(store):
+    """On a store other than a folder only files that say ON_EVERY_STORE = True: the others have no lake in them."""
     tests = []
     for path in sorted(HERE.glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
+        if store != "file" and not getattr(module, "ON_EVERY_STORE", False):
+            continue
         for name, function in vars(module).items():
             if not name.startswith("test_") or not callable(function):
                 continue
@@ -116,9 +132,12 @@ def child(test, directory, options, slot):
     out = os.open(os.path.join(directory, "output"), os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    env = harness.Env(directory, options.binary, f"{options.seed}/{test.name}", slot.ports)
+    seed = f"{options.seed}/{test.name}"
+    env = harness.Env(directory, options.binary, seed, slot.ports, options.store, options.service)
     code = EXIT_PASSED
     try:
+        if reason := test.skips(options.store):
+            raise harness.Skip(reason)
         test.function(env, *test.arguments)
     except harness.Skip as reason:
         print(reason)
@@ -183,15 +202,19 @@ def run_all(tests, options):
     waiting = sorted(tests, key=lambda t: (t.serial, -t.timeout))
     running = []
     slots = make_slots(options.jobs)
-    while waiting or running:
-        while waiting and slots and not any(r.test.serial for r in running):
-            if waiting[0].serial and running:
-                break
-            running.append(start(waiting.pop(0), options, slots.pop(0)))
-        entry, status = reap(running)
-        running.remove(entry)
-        slots.append(entry.slot)
-        finish(entry, status, options, counts)
+    try:
+        while waiting or running:
+            while waiting and slots and not any(r.test.serial for r in running):
+                if waiting[0].serial and running:
+                    break
+                running.append(start(waiting.pop(0), options, slots.pop(0)))
+            entry, status = reap(running)
+            running.remove(entry)
+            slots.append(entry.slot)
+            finish(entry, status, options, counts)
+    finally:  # of those that still run when the run itself is ended
+        for entry in running:
+            os.killpg(entry.pid, signal.SIGKILL)
     return counts
 
 
@@ -201,13 +224,14 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the names only")
     parser.add_argument("--slow", action="store_true", help="run the long ones too")
     parser.add_argument("--keep", action="store_true", help="keep the folders of tests that passed")
+    parser.add_argument("--store", choices=stores.NAMES, default="file", help="where the lakes go")
     parser.add_argument("--jobs", type=int, default=max(2, os.cpu_count() or 1), help="tests at a time")
     parser.add_argument("--seed", default=os.environ.get("SEED") or str(time.time_ns() % 1000000))
     parser.add_argument("--tmp", default=None, help="where the folders go")
     options = parser.parse_args()
     options.binary = pathlib.Path(os.environ.get("QUEEN_BIN", HERE.parents[1] / "build" / "queen")).resolve()
 
-    tests = [t for t in find_tests() if options.slow or not t.slow]
+    tests = [t for t in find_tests(options.store) if options.slow or not t.slow]
     if options.patterns:
         tests = [t for t in tests if any(re.search(p, t.name) for p in options.patterns)]
     if options.list:
@@ -216,10 +240,21 @@ def main():
     if not options.binary.exists():
         print(f"no binary at {options.binary}: build it, or name it with QUEEN_BIN", file=sys.stderr)
         return 1
-    print(f"{len(tests)} tests, seed {options.seed}, {options.binary}", flush=True)
-    counts = run_all(tests, options)
+    print(f"{len(tests)} tests, store {options.store}, seed {options.seed}, {options.binary}", flush=True)
+    try:
+        counts = run_with_service(tests, options)
+    except harness.Skip as reason:
+        print(f"skip store {options.store} ({reason})")
+        counts = {"ok": 0, "FAIL": 0, "skip": 1}
     print(f"{counts['ok']} passed, {counts['FAIL']} failed, {counts['skip']} skipped")
-    return 0 if counts["FAIL"] == 0 and counts["ok"] > 0 else 1
+    return 0 if counts["FAIL"] == 0 and counts["ok"] + counts["skip"] > 0 else 1
+
+
+def run_with_service(tests, options):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service is ended then too
+    with tempfile.TemporaryDirectory(prefix="queen-it-store-", dir=options.tmp) as directory:
+        with services.running(stores.service_of(options.store), directory) as options.service:
+            return run_all(tests, options)
 
 
 if __name__ == "__main__":

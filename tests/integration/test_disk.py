@@ -8,6 +8,7 @@ import traffic
 from harness import mark, wait_until
 from traffic import Batches, Item, Ledger, small_filesystem
 
+ON_EVERY_STORE = True
 SMALL, LARGE = "96m", "512m"
 
 

@@ -3,13 +3,15 @@
 The judge is oracle.py, which knows the bucket and the ledger only.
 """
 
+import hashlib
 import json
 
 import oracle
 import traffic
-from harness import cases, mark, wait_until
+from harness import Skip, cases, mark, wait_until
 from traffic import Batches, Ledger
 
+ON_EVERY_STORE = True
 QUEUES = ["orders", "ünï cødé/1", 'p:2 100% "q" 🐝']
 PARTITIONS = 450  # of each queue
 RECORDS = 27000
@@ -169,6 +171,29 @@ def test_names_of_queues_that_need_escapes_and_shortening(env):
     judged = judge(env, ledger)
     assert set(judged.windows) == set(queues)
     assert sum(key.endswith(":committed") for key in rows) == len(queues)
+
+
+@mark(timeout=60, store="s3")
+def test_a_store_that_is_no_folder_takes_segments_of_up_to_1024_bytes(env):
+    """By the broker's own default. The mirror of the bucket is a folder, so this one is read without it."""
+    if env.store_name in ("seaweedfs", "versitygw"):
+        raise Skip("it keeps its keys as folders, whose names are at most 255 bytes")
+    queues = ["q" * 250, "ü" * 100, "ü" * 200]
+    broker = env.broker(settings(env, QUEEN_S3_KEY_SEGMENT_MAX=None)).start()
+    for queue in queues:
+        traffic.push_one(broker, queue, "p", payload={"of": queue[0]})
+    for queue in queues:
+        traffic.wait_committed(broker, queue)
+    for queue in queues:
+        key = oracle.manifest_key("queen", queue, 1, oracle.TENANT, 1024)
+        manifest = json.loads(env.object_bytes(key))
+        assert manifest["queue"] == queue and len(manifest["objects"]) == 1, manifest
+        data = manifest["objects"][0]
+        assert hashlib.sha256(env.object_bytes(data["key"])).hexdigest() == data["sha256"]
+        assert json.loads(env.object_text(data["key"]))["payload"] == {"of": queue[0]}
+        if len(oracle.percent_encode(queue)) < 800:
+            assert oracle.percent_encode(queue) in key and "~" not in key, "a name that fits was shortened"
+    assert broker.sigterm() == 0
 
 
 @mark(timeout=60)

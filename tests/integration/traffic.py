@@ -533,5 +533,7 @@ def wait_committed(broker, queue, k=1, timeout=30):
 
 
 def files(env):
-    """{key: (bytes, inode)} of everything in the bucket but unfinished uploads."""
-    return {key: (env.object_bytes(key), (env.bucket / key).stat().st_ino) for key in env.objects()}
+    """{key: (bytes, version)} of everything in the bucket; a write makes another version, also of the same bytes."""
+    listing = env.store.listing()
+    root = env.bucket
+    return {key: ((root / key).read_bytes(), version) for key, version in listing.items()}

@@ -52,10 +52,11 @@ class Answer:
 class S3Client:
     """Connects to `address`, whatever `host` (the name in the Host header and in TLS) is. ca: a file; None: http."""
 
-    def __init__(self, port, bucket, access_key, secret_key, region="us-east-1", host="localhost", addressing="path",
+    def __init__(self, port, bucket, access_key, secret_key, region="us-east-1", host=None, addressing="path",
                  ca=None, address="127.0.0.1", timeout=60, user_agent=USER_AGENT):
         self.port, self.bucket, self.region, self.addressing = port, bucket, region, addressing
         self.access_key, self.secret_key = access_key, secret_key
+        host = host or ("s3.localhost" if addressing == "virtual" else address)
         self.host = f"{bucket}.{host}" if addressing == "virtual" else host
         self.address, self.timeout, self.user_agent = address, timeout, user_agent
         self.tls = ssl.create_default_context(cafile=ca) if ca else None

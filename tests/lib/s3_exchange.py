@@ -36,7 +36,7 @@ class Record:
         self.sha256 = None  # of the whole body
         self.status = 0  # of the answer, when it was sent so far that it counts
         self.error = None  # its <Code>
-        self.answered = 0  # bytes of the answer that were sent
+        self.began = False  # a status line was sent
         self.stale = False  # a client takes this for a connection that was closed between two requests
         self.fault = None  # its name
         self.is_sink = s3_checks.is_sink(head)
@@ -88,17 +88,21 @@ class Exchange:
             self.keep = False
             self.ended_by_server = self.ended_by_server or self.wire.aborted
         finally:
-            self.record.stale = (self.ended_by_server and self.record.status == 0 and self.record.answered == 0
-                                 and self.record.nth > 0)
-            self.record.ended = time.time()
-            self.server.note_end(self.record)
+            self.settle()
         return self.keep
+
+    def settle(self):
+        """The record is final; before the connection ends, since a client may look right after that."""
+        if self.record.ended is None:
+            self.record.stale = self.ended_by_server and not self.record.began and self.record.nth > 0
+            self.record.ended = time.time()
+            self.server.note_end()
 
     def serve(self):
         self.check_head()
         self.fault.before_body(self)
         if self.refusal is not None and (self.refusal.close or self.options.early_refusal and self.length):
-            self.send_answer(self.error_answer(self.refusal))
+            self.send_answer(self.refuse(self.refusal))
             self.end()
         self.read_whole_body()
         self.record.sha256 = hashlib.sha256(self.body).hexdigest()
@@ -122,12 +126,13 @@ class Exchange:
                 self.check_request()
         except S3Error as error:
             self.refusal = error
-        if self.record.is_sink:
+        if self.record.is_sink and self.record.bucket is not None:
             self.check_rules()
 
     def check_request(self):
         if self.bucket is None and self.record.op not in ("create_bucket", "list_buckets"):
-            raise S3Error("NoSuchBucket", "The specified bucket does not exist", extra={"BucketName": self.record.bucket})
+            extra = {"BucketName": self.record.bucket}
+            raise S3Error("NoSuchBucket", "The specified bucket does not exist", extra=extra)
         s3_checks.check_key(self.record.key, self.options)
         s3_checks.check_features(self.head, self.options, self.record.op)
 
@@ -179,9 +184,12 @@ class Exchange:
             s3_checks.check_digests(self.head, self.record.sha256, lambda: self.md5.digest())
             return s3_operations.run(self)
         except S3Error as error:
-            if self.record.is_sink and error.code not in s3_checks.BLAMELESS and not error.expected:
-                self.problem(f"refused: {error}")
-            return self.error_answer(error)
+            return self.refuse(error)
+
+    def refuse(self, error):
+        if self.record.is_sink and error.code not in s3_checks.BLAMELESS and not error.expected:
+            self.problem(f"refused: {error}")
+        return self.error_answer(error)
 
     # --- what faults do ---
 
@@ -210,7 +218,7 @@ class Exchange:
         except Gone:
             self.record.status = 0
             raise
-        self.record.answered += stop - start
+        self.record.began = self.record.began or stop > data.index(b"\n")
 
     def _send(self, data):
         if self.fault.send_rate is None:
@@ -223,7 +231,7 @@ class Exchange:
     def send_with_spaces(self, answer, spaces, seconds):
         """Chunked: the XML declaration, blanks one by one, the rest."""
         head = answer.head(self.server.now(), self.request_id, chunked=True)
-        self.record.answered += len(head)
+        self.record.began = True
         first, _, rest = answer.body.partition(b"\n")
         self.wire.send(head + chunk(first + b"\n"))
         for _ in range(spaces):
@@ -236,6 +244,7 @@ class Exchange:
         """Ends the connection and the exchange."""
         self.ended_by_server = True
         self.keep = False
+        self.settle()
         self.wire.close(how)
         raise Ended
 

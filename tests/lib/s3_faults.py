@@ -285,7 +285,6 @@ class Garbage(Fault):
             self.send(x, None)
 
     def send(self, x, answer):
-        x.record.answered += len(self.data)
         x.wire.send(self.data)
         x.end()
 

@@ -164,8 +164,8 @@ def parse_completion(body):
     """(number, ETag without quotes) pairs of the document, which must be as AWS describes it."""
     text = body.decode("utf-8", "replace")
     part = r"<Part><PartNumber>(\d{1,5})</PartNumber><ETag>([^<]*)</ETag></Part>"
-    whole = rf'(?:<\?xml [^>]*\?>\s*)?<CompleteMultipartUpload(?: xmlns="[^"]*")?>((?:{part})*)</CompleteMultipartUpload>\s*'
-    match = re.fullmatch(whole, text)
+    start = r'(?:<\?xml [^>]*\?>\s*)?<CompleteMultipartUpload(?: xmlns="[^"]*")?>'
+    match = re.fullmatch(rf"{start}((?:{part})*)</CompleteMultipartUpload>\s*", text)
     if match is None:
         raise S3Error("MalformedXML", "The XML you provided was not well-formed")
     return [(int(number), unescape(etag).strip('"')) for number, etag in re.findall(part, match.group(1))]

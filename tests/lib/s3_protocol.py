@@ -60,7 +60,8 @@ def escape(text):
 
 
 def document(name, inner):
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<{name}>{inner}</{name}>'.encode()
+    namespace = "" if name == "Error" else ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<{name}{namespace}>{inner}</{name}>'.encode()
 
 
 def elements(**values):

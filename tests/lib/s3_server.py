@@ -207,7 +207,7 @@ class S3Server:
             self.requests.append(record)
             self.changed.notify_all()
 
-    def note_end(self, _record):
+    def note_end(self):
         with self.changed:
             self.changed.notify_all()
 
@@ -299,9 +299,9 @@ class S3Server:
 
     def counts(self):
         """{(op, code): n} as the sink should have counted: 0 is an attempt without a whole answer. A connection that
-        ended without a byte of an answer, after it had served a request, is no attempt; requests on their way are not
+        ended without a status line, after it had served a request, is no attempt; requests on their way are not
         counted yet."""
-        done = [r for r in self.find() if r.ended is not None and not r.stale]
+        done = [r for r in self.find() if (r.ended is not None or r.status) and not r.stale]
         return dict(collections.Counter((r.op, r.status) for r in done))
 
 

@@ -21,6 +21,7 @@ struct judge {
     unsigned queue;
     const char *queue_name;
     const char *const *partition_names;
+    int64_t t0; /* of the queue */
 };
 
 static void wrong(struct judge *j, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -141,6 +142,8 @@ static void judge_line(struct judge *j, const struct lake_manifest *m, const str
               (unsigned long long)m->k);
     if (r->told == TOLD_QUEUED && (line->offset != r->offset || line->stamp != r->stamp))
         wrong(j, "%s has another offset or stamp than was acknowledged", r->transaction_id);
+    if (line->stamp < j->t0)
+        wrong(j, "%s is older than T0", r->transaction_id);
     if (r->told == TOLD_REFUSED)
         wrong(j, "%s was refused and is in the lake", r->transaction_id);
 }
@@ -253,38 +256,48 @@ static void judge_queue(struct judge *j)
     buf_deinit(&prefix);
 }
 
-void lake_judge(struct ledger *l, const struct omap *objects, const char *const *queue_names,
-                unsigned n_queues, const char *const *partition_names, bool complete,
-                struct lake_verdict *out)
+static void judge_missing(struct judge *j, const struct ledger_record *r, bool complete)
+{
+    j->out->missing++;
+    if (complete)
+        wrong(j, "%s (offset %llu of %s) was acknowledged and is not in the lake",
+              r->transaction_id, (unsigned long long)r->offset, j->partition_names[r->partition]);
+}
+
+static size_t data_objects(const struct omap *objects)
+{
+    struct span prefix = SPAN_LIT("queen/tenant=");
+    struct omap_row row;
+    size_t n = 0;
+    bool any = omap_seek(objects, prefix, false, &row);
+    while (any && span_starts_with(row.key, prefix)) {
+        n++;
+        any = omap_seek(objects, row.key, true, &row);
+    }
+    return n;
+}
+
+void lake_judge(struct ledger *l, const struct omap *objects, const struct lake_names *names,
+                const int64_t *t0, bool complete, struct lake_verdict *out)
 {
     *out = (struct lake_verdict){.ok = true};
-    struct judge j = {l, objects, out, 0, NULL, partition_names};
+    struct judge j = {
+        .ledger = l, .objects = objects, .out = out, .partition_names = names->partitions};
     for (size_t i = 0; i < l->n; i++)
         l->records[i]->seen = 0;
-    for (unsigned q = 0; q < n_queues; q++) {
-        j.queue = q;
-        j.queue_name = queue_names[q];
+    for (j.queue = 0; j.queue < names->n_queues; j.queue++) {
+        j.queue_name = names->queues[j.queue];
+        j.t0 = t0[j.queue];
         judge_queue(&j);
     }
     for (size_t i = 0; i < l->n; i++) {
-        struct ledger_record *r = l->records[i];
-        if (r->seen == 0 && !ledger_optional(l, r)) {
-            out->missing++;
-            j.queue_name = queue_names[r->queue];
-            if (complete)
-                wrong(&j, "%s (offset %llu of %s) was acknowledged and is not in the lake",
-                      r->transaction_id, (unsigned long long)r->offset,
-                      partition_names[r->partition]);
-        }
-    }
-    size_t data = 0;
-    struct omap_row row;
-    bool any = omap_seek(objects, SPAN_LIT("queen/tenant="), false, &row);
-    while (any && span_starts_with(row.key, SPAN_LIT("queen/tenant="))) {
-        data++;
-        any = omap_seek(objects, row.key, true, &row);
+        const struct ledger_record *r = l->records[i];
+        j.queue_name = names->queues[r->queue];
+        if (r->seen == 0 && !ledger_optional(l, r) && r->stamp >= t0[r->queue])
+            judge_missing(&j, r, complete);
     }
     j.queue_name = "*";
+    size_t data = data_objects(objects);
     if (complete && data != out->windows)
         wrong(&j, "%zu data objects for %zu manifests", data, out->windows);
 }

@@ -12,10 +12,16 @@ struct lake_verdict {
     char why[1024]; /* the first thing that is wrong */
 };
 
-/* complete: everything acknowledged must be there; else only what is there is judged. queue_names:
- * by the ledger's queue number. Counts `seen` anew. */
-void lake_judge(struct ledger *l, const struct omap *objects, const char *const *queue_names,
-                unsigned n_queues, const char *const *partition_names, bool complete,
-                struct lake_verdict *out);
+struct lake_names {
+    const char *const *queues; /* by the ledger's queue number */
+    unsigned n_queues;
+    const char *const *partitions;
+};
+
+/* complete: everything acknowledged must be there; else only what is there is judged. t0: of each
+ * queue, where its lake begins (start=latest; INT64_MIN: everything): records stamped before it
+ * must not be there. Counts `seen` anew. */
+void lake_judge(struct ledger *l, const struct omap *objects, const struct lake_names *names,
+                const int64_t *t0, bool complete, struct lake_verdict *out);
 
 #endif

@@ -1,21 +1,19 @@
-/* The simulator: `sim [--broker|--sweep] [--seed N] [--seeds COUNT] [--lives L] [--steps S] [--at
- * I] [--trace]`.
+/* The simulator: `sim [--broker|--sweep|--checks|--placement|--outages] [--seed N] [--seeds COUNT]
+ * [--instances I] [--lives L] [--steps S] [--at I] [--trace]`.
  *
  * With --sweep: one event at every step of a window (sweep.c), for each seed; --at I plays only
- * step I.
+ * step I. With --checks: the named stories (checks.c), or only those of placement or outages.
  *
  * Runs whole worlds (world.h), one per seed, and prints each failing seed with what went wrong; the
  * same seed replays the same run. Ends with the line "N passed, N failed". */
 #include "sim/world.h"
-
-#include "base/log.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 struct sim_arguments {
     uint64_t seed, seeds;
-    bool sweep;
+    bool sweep, placement, outages;
     uint64_t at; /* UINT64_MAX: every step */
     struct world_options world;
 };
@@ -44,6 +42,13 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
             a->world.with_sink = false;
             continue;
         }
+        bool checks = span_eq(name, SPAN_LIT("--checks"));
+        if (checks || span_eq(name, SPAN_LIT("--placement")) ||
+            span_eq(name, SPAN_LIT("--outages"))) {
+            a->placement = a->placement || !span_eq(name, SPAN_LIT("--outages"));
+            a->outages = a->outages || !span_eq(name, SPAN_LIT("--placement"));
+            continue;
+        }
         if (!has_value)
             return false;
         i++;
@@ -53,6 +58,8 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
             a->seeds = value;
         else if (span_eq(name, SPAN_LIT("--at")))
             a->at = value;
+        else if (span_eq(name, SPAN_LIT("--instances")) && value <= WORLD_INSTANCES_MAX)
+            a->world.instances = (unsigned)value;
         else if (span_eq(name, SPAN_LIT("--lives")))
             a->world.lives = (unsigned)value;
         else if (span_eq(name, SPAN_LIT("--steps")))
@@ -63,20 +70,9 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
     return true;
 }
 
-static void print_line(void *ctx, struct span line)
-{
-    (void)ctx;
-    fwrite(line.ptr, 1, line.len, stdout);
-}
-
-static int64_t no_clock(void *ctx)
-{
-    (void)ctx;
-    return 0;
-}
-
 struct totals {
     uint64_t passed, failed, records, windows, cuts, kills, drains, full;
+    uint64_t deaths, stops, freezes, takeovers, fences, given_back, outages, late;
     int64_t virtual_us;
 };
 
@@ -90,6 +86,14 @@ static void count(struct totals *t, const struct world_result *r)
     t->kills += r->kills;
     t->drains += r->drains;
     t->full += r->full;
+    t->deaths += r->deaths;
+    t->stops += r->stops;
+    t->freezes += r->freezes;
+    t->takeovers += r->takeovers;
+    t->fences += r->fences;
+    t->given_back += r->given_back;
+    t->outages += r->outages;
+    t->late += r->late;
     t->virtual_us += r->virtual_us;
 }
 
@@ -120,30 +124,56 @@ static void sweep_seed(const struct sim_arguments *a, struct totals *t)
     }
 }
 
+static void check_seed(const struct sim_arguments *a, struct totals *t)
+{
+    for (size_t check = 0; check < check_count(); check++) {
+        struct world_result result;
+        if (check_kind(check) == CHECK_PLACEMENT ? !a->placement : !a->outages)
+            continue;
+        check_run(check, &a->world, &result);
+        printf("seed %llu %s:%s %s\n", (unsigned long long)a->world.seed, check_name(check),
+               result.note, result.ok ? "ok" : result.why);
+        count(t, &result);
+    }
+}
+
+static void print_totals(const struct totals *t)
+{
+    printf("sim: %llu records, %llu windows, %llu power cuts, %llu kills, %llu drains,"
+           " %llu full disks, %.0f virtual s\n",
+           (unsigned long long)t->records, (unsigned long long)t->windows,
+           (unsigned long long)t->cuts, (unsigned long long)t->kills, (unsigned long long)t->drains,
+           (unsigned long long)t->full, (double)t->virtual_us / 1e6);
+    printf("sim: sinks alone: %llu died, %llu stopped, %llu froze; %llu takeovers, %llu fences,"
+           " %llu give-backs, %llu outages, %llu late PUTs\n",
+           (unsigned long long)t->deaths, (unsigned long long)t->stops,
+           (unsigned long long)t->freezes, (unsigned long long)t->takeovers,
+           (unsigned long long)t->fences, (unsigned long long)t->given_back,
+           (unsigned long long)t->outages, (unsigned long long)t->late);
+    printf("%llu passed, %llu failed\n", (unsigned long long)t->passed,
+           (unsigned long long)t->failed);
+}
+
 int main(int argc, char **argv)
 {
     struct sim_arguments a;
     struct totals t = {0};
     if (!parse(argc, argv, &a)) {
-        fprintf(stderr, "usage: sim [--broker|--sweep] [--seed N] [--seeds COUNT] [--lives L]"
-                        " [--steps S] [--at I] [--trace]\n");
+        fprintf(stderr, "usage: sim [--broker|--sweep|--checks|--placement|--outages] [--seed N]"
+                        " [--seeds COUNT] [--instances I] [--lives L] [--steps S] [--at I]"
+                        " [--trace]\n");
         return 2;
     }
-    if (a.world.trace)
-        log_install(print_line, no_clock, NULL, false);
+    world_log_install(a.world.trace);
     for (uint64_t seed = a.seed; seed < a.seed + a.seeds; seed++) {
         a.world.seed = seed;
         if (a.sweep)
             sweep_seed(&a, &t);
+        else if (a.placement || a.outages)
+            check_seed(&a, &t);
         else
             run_seed(&a, &t);
     }
-    printf("sim: %llu records, %llu windows, %llu power cuts, %llu kills, %llu drains,"
-           " %llu full disks, %.0f virtual s\n",
-           (unsigned long long)t.records, (unsigned long long)t.windows, (unsigned long long)t.cuts,
-           (unsigned long long)t.kills, (unsigned long long)t.drains, (unsigned long long)t.full,
-           (double)t.virtual_us / 1e6);
-    printf("%llu passed, %llu failed\n", (unsigned long long)t.passed,
-           (unsigned long long)t.failed);
+    print_totals(&t);
     return t.failed == 0 ? 0 : 1;
 }

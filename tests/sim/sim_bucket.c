@@ -1,6 +1,6 @@
 /* The model bucket. A request is decided when it is submitted (what will become of it, when it
  * takes effect and when it is answered) and carried out by the pump; a crash in between leaves it
- * done or not done, by the seed. */
+ * done, not done or on its way, by the seed. */
 #include "sim/sim_bucket.h"
 
 #include "base/mem.h"
@@ -8,13 +8,40 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum fate { FATE_OK, FATE_REFUSED_503, FATE_NO_ANSWER, FATE_LOST_ANSWER };
+#define HICCUP_MAX_US 60000000 /* one request in fifty hangs for up to this long */
+#define LATE_MAX_US 200000000  /* bytes without a client land within this */
+
+enum fate {
+    FATE_OK,
+    FATE_REFUSED_503,
+    FATE_NO_ANSWER,
+    FATE_LOST_ANSWER, /* done, but the answer is lost */
+    FATE_LATE,        /* no answer, and done after the client gave up */
+    FATE_REFUSED,     /* as the outage says */
+};
+
+#define RANDOM_FATES 4u /* REFUSED_503 .. LATE: what a store that is up may do */
 
 struct sim_bucket_job {
     struct bucket_request *request;
     enum fate fate;
+    enum sim_outage outage; /* of FATE_REFUSED */
     int64_t due;
 };
+
+struct sim_late_put {
+    struct buf key, bytes;
+    int64_t due;
+};
+
+const char *sim_outage_name(enum sim_outage outage)
+{
+    static const char *const names[OUTAGES] = {"none", "no-answer", "hang", "503",
+                                               "429",  "401",       "403",  "no-bucket"};
+    return names[outage];
+}
+
+/* --- the store --- */
 
 void sim_bucket_store_init(struct sim_bucket_store *s)
 {
@@ -23,6 +50,11 @@ void sim_bucket_store_init(struct sim_bucket_store *s)
 
 void sim_bucket_store_deinit(struct sim_bucket_store *s)
 {
+    for (size_t i = 0; i < s->n_late; i++) {
+        buf_deinit(&s->late[i].key);
+        buf_deinit(&s->late[i].bytes);
+    }
+    mem_free(s->late);
     omap_free(s->objects);
     *s = (struct sim_bucket_store){0};
 }
@@ -32,47 +64,125 @@ static bool is_data_key(struct span key)
     return memmem(key.ptr, key.len, "/_queen/", 8) == NULL;
 }
 
+static void violate(struct sim_bucket_store *s, const char *what, struct span key)
+{
+    if (s->violated)
+        return;
+    s->violated = true;
+    snprintf(s->violation, sizeof(s->violation), "%s " SPAN_FMT, what, SPAN_ARG(key));
+}
+
+static void store_bytes(struct sim_bucket_store *s, struct span key, struct span bytes)
+{
+    struct omap_row old;
+    s->puts++;
+    if (is_data_key(key) && s->accounted != NULL && !s->accounted(s->ctx, key))
+        violate(s, "no durable intent accounts for", key);
+    if (omap_get(s->objects, key, &old)) {
+        s->rewrites++;
+        if (is_data_key(key) && !span_eq(old.value, bytes))
+            violate(s, "other bytes under", key);
+    }
+    omap_put(s->objects, key, bytes);
+}
+
+static void read_body(const struct bucket_request *r, struct buf *bytes)
+{
+    if (r->body.fd < 0) {
+        buf_put_span(bytes, r->body.bytes);
+        return;
+    }
+    uint8_t *to = buf_extend(bytes, r->body.size);
+    ssize_t got = pread(r->body.fd, to, r->body.size, 0);
+    ASSERT(got == (ssize_t)r->body.size);
+}
+
 static void store_put(struct sim_bucket_store *s, const struct bucket_request *r)
 {
     struct buf bytes = BUF_INIT;
-    if (r->body.fd >= 0) {
-        uint8_t *to = buf_extend(&bytes, r->body.size);
-        ssize_t got = pread(r->body.fd, to, r->body.size, 0);
-        ASSERT(got == (ssize_t)r->body.size);
-    } else {
-        buf_put_span(&bytes, r->body.bytes);
-    }
-    struct omap_row old;
-    s->puts++;
-    if (omap_get(s->objects, r->key, &old)) {
-        s->rewrites++;
-        if (is_data_key(r->key) && !span_eq(old.value, buf_span(&bytes))) {
-            s->violated = true;
-            snprintf(s->violation, sizeof(s->violation), "other bytes under " SPAN_FMT,
-                     SPAN_ARG(r->key));
-        }
-    }
-    omap_put(s->objects, r->key, buf_span(&bytes));
+    read_body(r, &bytes);
+    store_bytes(s, r->key, buf_span(&bytes));
     buf_deinit(&bytes);
+}
+
+static void put_later(struct sim_bucket *b, const struct bucket_request *r)
+{
+    struct sim_bucket_store *s = b->store;
+    if (s->n_late == s->cap_late) {
+        s->cap_late = s->cap_late == 0 ? 8 : 2 * s->cap_late;
+        s->late = mem_grow(s->late, s->cap_late * sizeof(*s->late));
+    }
+    struct sim_late_put *late = &s->late[s->n_late++];
+    *late =
+        (struct sim_late_put){.due = b->clock->mono + (int64_t)prng_below(b->prng, LATE_MAX_US)};
+    buf_put_span(&late->key, r->key);
+    read_body(r, &late->bytes);
+}
+
+void sim_bucket_store_pump(struct sim_bucket_store *s, int64_t now_us, int64_t *next_due_out)
+{
+    *next_due_out = INT64_MAX;
+    for (size_t i = 0; i < s->n_late;) {
+        struct sim_late_put *late = &s->late[i];
+        if (late->due > now_us) {
+            if (late->due < *next_due_out)
+                *next_due_out = late->due;
+            i++;
+            continue;
+        }
+        store_bytes(s, buf_span(&late->key), buf_span(&late->bytes));
+        s->landed_late++;
+        buf_deinit(&late->key);
+        buf_deinit(&late->bytes);
+        *late = s->late[--s->n_late];
+    }
+}
+
+/* --- submit --- */
+
+static void decide(struct sim_bucket *b, struct sim_bucket_job *job)
+{
+    job->outage = b->store->outage;
+    job->due = b->clock->mono + (int64_t)prng_below(b->prng, 200000);
+    switch (job->outage) {
+    case OUTAGE_NONE:
+        if (prng_chance(b->prng, b->fault_percent))
+            job->fate = (enum fate)(1 + prng_below(b->prng, RANDOM_FATES));
+        if (!b->store->prompt && prng_chance(b->prng, 2))
+            job->due += (int64_t)prng_below(b->prng, HICCUP_MAX_US);
+        break;
+    case OUTAGE_NO_ANSWER:
+        job->fate = FATE_NO_ANSWER;
+        break;
+    case OUTAGE_HANG:
+        job->fate = prng_chance(b->prng, 25) ? FATE_LATE : FATE_NO_ANSWER;
+        job->due += SIM_BUCKET_HANG_US;
+        break;
+    case OUTAGE_503:
+    case OUTAGE_429:
+    case OUTAGE_401:
+    case OUTAGE_403:
+    case OUTAGE_NO_BUCKET:
+        job->fate = FATE_REFUSED;
+        break;
+    case OUTAGES:
+        break;
+    }
 }
 
 static void bucket_model_submit(struct bucket *base, struct bucket_request *r)
 {
     struct sim_bucket *b = (struct sim_bucket *)base;
     struct sim_bucket_job job = {.request = r, .fate = FATE_OK};
-    if (b->down)
-        job.fate = FATE_NO_ANSWER;
-    else if (prng_chance(b->prng, b->fault_percent))
-        job.fate = (enum fate)(1 + prng_below(b->prng, 3));
-    job.due = b->clock->mono + (int64_t)prng_below(b->prng, 200000);
-    if (prng_chance(b->prng, 2))
-        job.due += (int64_t)prng_below(b->prng, 60000000); /* hangs for up to a minute */
+    decide(b, &job);
     if (b->n == b->cap) {
         b->cap = b->cap == 0 ? 16 : 2 * b->cap;
         b->jobs = mem_grow(b->jobs, b->cap * sizeof(*b->jobs));
     }
     b->jobs[b->n++] = job;
 }
+
+/* --- pump --- */
 
 static void run_list(struct sim_bucket *b, struct bucket_request *r)
 {
@@ -126,11 +236,56 @@ static void run_ok(struct sim_bucket *b, struct bucket_request *r)
     }
 }
 
-static void fail(struct bucket_request *r, unsigned code, const char *text)
+static void fail(struct bucket_request *r, enum bucket_outcome outcome, unsigned code,
+                 const char *text)
 {
-    r->outcome = BUCKET_RETRIABLE;
+    r->outcome = outcome;
     r->code = code;
     snprintf(r->error, sizeof(r->error), "%s", text);
+}
+
+/* A HEAD's answer has no body that could name the error. */
+static void fail_with(struct bucket_request *r, unsigned code, const char *name)
+{
+    char text[64];
+    bool bare = r->op == BUCKET_HEAD;
+    if (bare)
+        snprintf(text, sizeof(text), "status %u", code);
+    else
+        snprintf(text, sizeof(text), "status %u: %s", code, name);
+    fail(r, BUCKET_TERMINAL, code, text);
+    if (!bare)
+        snprintf(r->clue.code, sizeof(r->clue.code), "%s", name);
+}
+
+static void refuse(struct bucket_request *r, enum sim_outage outage)
+{
+    switch (outage) {
+    case OUTAGE_429:
+        fail(r, BUCKET_RETRIABLE, 429, "status 429: TooManyRequests");
+        break;
+    case OUTAGE_401:
+        fail_with(r, 401, "Unauthorized");
+        break;
+    case OUTAGE_403:
+        fail_with(r, 403, "AccessDenied");
+        break;
+    case OUTAGE_NO_BUCKET:
+        if (r->op == BUCKET_HEAD) { /* as for a prefix that is not there */
+            r->outcome = BUCKET_ABSENT;
+            r->code = 404;
+        } else {
+            fail_with(r, 404, "NoSuchBucket");
+        }
+        break;
+    case OUTAGE_NONE:
+    case OUTAGE_NO_ANSWER:
+    case OUTAGE_HANG:
+    case OUTAGE_503:
+    case OUTAGES:
+        fail(r, BUCKET_RETRIABLE, 503, "status 503: SlowDown");
+        break;
+    }
 }
 
 static void run(struct sim_bucket *b, const struct sim_bucket_job *job)
@@ -142,15 +297,23 @@ static void run(struct sim_bucket *b, const struct sim_bucket_job *job)
         run_ok(b, r);
         break;
     case FATE_REFUSED_503:
-        fail(r, 503, "status 503: SlowDown");
+        fail(r, BUCKET_RETRIABLE, 503, "status 503: SlowDown");
         break;
     case FATE_LOST_ANSWER:
         if (r->op == BUCKET_PUT)
             store_put(b->store, r);
-        fail(r, 0, "transport: the answer was lost");
+        fail(r, BUCKET_RETRIABLE, 0, "transport: the answer was lost");
+        break;
+    case FATE_LATE:
+        if (r->op == BUCKET_PUT)
+            put_later(b, r);
+        fail(r, BUCKET_RETRIABLE, 0, "transport: timed out");
         break;
     case FATE_NO_ANSWER:
-        fail(r, 0, "transport: no answer");
+        fail(r, BUCKET_RETRIABLE, 0, "transport: no answer");
+        break;
+    case FATE_REFUSED:
+        refuse(r, job->outage);
         break;
     }
     if (r->attempt != NULL)
@@ -176,21 +339,51 @@ bool sim_bucket_pump(struct sim_bucket *b, int64_t *next_due_out)
     return true;
 }
 
+/* --- ends --- */
+
+static bool will_be_done(const struct sim_bucket_job *job)
+{
+    return job->request->op == BUCKET_PUT &&
+           (job->fate == FATE_OK || job->fate == FATE_LOST_ANSWER || job->fate == FATE_LATE);
+}
+
+void sim_bucket_kill(struct sim_bucket *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        if (!will_be_done(&b->jobs[i]))
+            continue;
+        uint64_t roll = prng_below(b->prng, 3);
+        if (roll == 0)
+            store_put(b->store, b->jobs[i].request);
+        else if (roll == 1)
+            put_later(b, b->jobs[i].request);
+    }
+    b->n = 0;
+}
+
+void sim_bucket_freeze(struct sim_bucket *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        if (will_be_done(&b->jobs[i]) && prng_chance(b->prng, 50))
+            put_later(b, b->jobs[i].request);
+    }
+}
+
+/* What waits or is being sent ends at once; bytes that were on their way may land later. */
 static void bucket_model_cancel(struct bucket *base)
 {
     struct sim_bucket *b = (struct sim_bucket *)base;
-    for (size_t i = 0; i < b->n; i++)
+    for (size_t i = 0; i < b->n; i++) {
         b->jobs[i].due = b->clock->mono;
+        b->jobs[i].fate =
+            will_be_done(&b->jobs[i]) && prng_chance(b->prng, 50) ? FATE_LATE : FATE_NO_ANSWER;
+    }
 }
 
 static void bucket_model_close(struct bucket *base)
 {
     struct sim_bucket *b = (struct sim_bucket *)base;
-    for (size_t i = 0; i < b->n; i++) { /* a crash: what was under way may have happened */
-        struct bucket_request *r = b->jobs[i].request;
-        if (r->op == BUCKET_PUT && b->jobs[i].fate == FATE_OK && prng_chance(b->prng, 50))
-            store_put(b->store, r);
-    }
+    sim_bucket_kill(b);
     mem_free(b->jobs);
     mem_free(b);
 }

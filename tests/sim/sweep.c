@@ -1,5 +1,6 @@
-/* One event at every step of a window: a deletion with re-creation, SIGTERM, a kill, a power cut, or a
- * deletion (with or without re-creation) with a power cut right behind it.
+/* One event at every step of a window: a deletion with re-creation, SIGTERM, a kill, a power cut, a
+ * deletion (with or without re-creation) with a power cut right behind it; with two sink instances,
+ * the one that holds the queue dies, freezes or is stopped, and the other takes over.
  *
  * The same short story is told again and again from one seed: records are pushed, the sink takes
  * the queue, fills, closes, uploads and commits window 1. In run i the event strikes before step i
@@ -11,48 +12,22 @@
 #include "sim/world_internal.h"
 
 #include "base/mem.h"
+#include "base/timefmt.h"
 
-#define SWEEP_STEPS_MAX 3000u
+#define SWEEP_STEPS_MAX 300u
 #define PEACE_STEPS_MAX 60000u
 
 const char *sweep_event_name(enum sweep_event event)
 {
-    static const char *const names[SWEEP_EVENTS] = {"delete",    "sigterm",     "kill",
-                                                    "power-cut", "delete-kill", "gone-kill"};
+    static const char *const names[SWEEP_EVENTS] = {"delete",     "sigterm",      "kill",
+                                                    "power-cut",  "delete-kill",  "gone-kill",
+                                                    "owner-kill", "owner-freeze", "owner-stop"};
     return names[event];
 }
 
-/* Does one thing; time passes only when nothing else is to be done. */
-static void one_step(struct world *w)
+static void do_one(struct world *w)
 {
-    int64_t next_sink = INT64_MAX, next_bucket = INT64_MAX;
-    w->result->steps++;
-    if (node_pump_log(w->node) || node_pump_apply(w->node) ||
-        (w->sink != NULL && sink_pump(w->sink, &next_sink)) || sim_executor_pump(&w->executor) ||
-        (w->bucket != NULL && sim_bucket_pump(w->bucket, &next_bucket)))
-        return;
-    if (w->result->steps % 7 == 0 && node_pump_checkpoint(w->node))
-        return;
-    int64_t next = next_sink < next_bucket ? next_sink : next_bucket;
-    int64_t by = next == INT64_MAX ? 100000 : next - w->clock.mono;
-    sim_clock_advance(&w->clock, by < 1 ? 1 : by > 1000000 ? 1000000 : by);
-}
-
-static uint64_t committed_windows(struct world *w)
-{
-    struct tenant_id tenant = TENANT_DEFAULT;
-    struct kv_result result = {0};
-    struct error error;
-    bool due;
-    struct kv_op op = {
-        .type = KV_GET, .ns = SPAN_LIT("queen-s3"), .key = SPAN_LIT("s3:default:orders:committed")};
-    struct state *s = node_read_begin(w->node);
-    int64_t now = node_safe_time(w->node);
-    enum err err = kv_read(s, &tenant, &op, 1, now, now, &result, &due, &error);
-    node_read_end(w->node);
-    uint64_t found = err == ERR_OK && result.n == 1 && result.ops[0].found;
-    kv_result_deinit(&result);
-    return found;
+    world_do_next(w, US_PER_SEC);
 }
 
 static size_t pins(struct world *w)
@@ -76,20 +51,21 @@ static void reboot(struct world *w, bool power_cut)
         world_fail(w, "does not open");
 }
 
+static bool any_alive(const struct world *w)
+{
+    return instance_alive(&w->instances[0]) || instance_alive(&w->instances[1]);
+}
+
 static void sigterm(struct world *w)
 {
-    sink_drain(w->sink);
-    for (unsigned i = 0; i < PEACE_STEPS_MAX && !sink_drained(w->sink); i++)
-        one_step(w);
-    if (!sink_drained(w->sink))
+    instance_drain(w, &w->instances[0]);
+    for (unsigned i = 0; i < PEACE_STEPS_MAX && any_alive(w); i++)
+        do_one(w);
+    if (any_alive(w)) {
         world_fail(w, "the drain does not end");
-    sink_free(w->sink);
-    w->sink = NULL;
-    w->bucket = NULL;
-    sink_boot_settings_deinit(&w->settings);
-    w->settings = (struct sink_boot_settings){0};
-    node_close(w->node);
-    w->node = NULL;
+        return;
+    }
+    world_close(w);
     sim_disk_kill(w->disk);
     if (!world_open(w))
         world_fail(w, "does not open");
@@ -99,8 +75,34 @@ static void delete_and_make_again(struct world *w)
 {
     world_delete(w, 0);
     world_push(w, 0, 3);
-    while (node_pump_log(w->node) || node_pump_apply(w->node)) {
+    while (node_pump_log(w->node) || world_pump_apply(w)) {
     }
+}
+
+/* Who holds the queue, or is about to. */
+static struct instance *owner(struct world *w)
+{
+    return watch_held(w, &w->instances[1]) > 0 ? &w->instances[1] : &w->instances[0];
+}
+
+/* Some of it is pushed while nobody looks after the queue, some when it is over. */
+static void strike_owner(struct world *w, enum sweep_event event)
+{
+    struct instance *i = owner(w);
+    uint64_t ttl = (uint64_t)w->setup.ttl_ms * 1000;
+    int64_t until = w->clock.mono + (int64_t)(ttl / 2 + prng_below(&w->prng, 4 * ttl));
+    if (event == SWEEP_OWNER_KILL)
+        instance_kill(w, i);
+    else if (event == SWEEP_OWNER_FREEZE)
+        instance_freeze(w, i, until - w->clock.mono);
+    else
+        instance_drain(w, i);
+    world_push(w, 0, 3);
+    while (w->clock.mono < until && w->result->ok)
+        do_one(w);
+    if (i->state == INSTANCE_NONE)
+        instance_start(w, i);
+    world_push(w, 0, 2);
 }
 
 static void strike(struct world *w, enum sweep_event event)
@@ -124,9 +126,14 @@ static void strike(struct world *w, enum sweep_event event)
         break;
     case SWEEP_GONE_KILL:
         world_delete(w, 0);
-        while (node_pump_log(w->node) || node_pump_apply(w->node)) {
+        while (node_pump_log(w->node) || world_pump_apply(w)) {
         }
         reboot(w, true);
+        break;
+    case SWEEP_OWNER_KILL:
+    case SWEEP_OWNER_FREEZE:
+    case SWEEP_OWNER_STOP:
+        strike_owner(w, event);
         break;
     case SWEEP_EVENTS:
         break;
@@ -138,12 +145,12 @@ static void peace(struct world *w)
 {
     struct lake_verdict verdict = {.missing = 1};
     for (unsigned i = 0; i < PEACE_STEPS_MAX && w->result->ok && verdict.missing > 0; i++) {
-        one_step(w);
+        do_one(w);
         if (i % 500 == 499)
             world_judge(w, false, &verdict);
     }
     for (unsigned i = 0; i < 2000 && w->result->ok; i++)
-        one_step(w);
+        do_one(w);
     if (w->result->ok)
         world_judge(w, true, &verdict);
     if (w->result->ok && pins(w) != 0)
@@ -155,8 +162,13 @@ bool sweep_run(const struct world_options *options, enum sweep_event event, unsi
                struct world_result *out)
 {
     struct world w;
-    world_init(&w, options, out);
+    struct world_options ours = *options;
+    ours.instances = event >= SWEEP_OWNER_KILL ? 2 : 1;
+    world_init(&w, &ours, out);
     w.calm = true;
+    w.store.prompt = true; /* a minute's wait has hundreds of steps */
+    w.one_by_one = ours.instances == 2;
+    w.setup.latest = ours.instances == 2 && options->seed % 2 == 0;
     bool opened = world_open(&w);
     bool struck = false;
     size_t before = 0, pinned = 0;
@@ -170,18 +182,21 @@ bool sweep_run(const struct world_options *options, enum sweep_event event, unsi
             before = w.ledger.n;
             pinned = pins(&w);
             strike(&w, event);
-        } else if (committed_windows(&w) > 0) {
+        } else if (w.watched[0].committed_k > 0) {
             break;
         } else {
-            one_step(&w);
+            if (w.setup.latest && w.watched[0].has_t0 && w.ledger.n == 5)
+                world_push(&w, 0, 5); /* the first ones may be older than T0 */
+            do_one(&w);
         }
     }
     if (out->ok && struck)
         peace(&w);
     for (size_t i = 0; i < before && pinned > 0 && out->ok; i++) {
-        if (w.ledger.records[i]->told == TOLD_QUEUED && w.ledger.records[i]->seen != 1)
-            world_fail(&w, "%s was pinned and is not in the lake",
-                       w.ledger.records[i]->transaction_id);
+        const struct ledger_record *r = w.ledger.records[i];
+        bool wanted = !w.watched[0].has_t0 || r->stamp >= w.watched[0].t0;
+        if (r->told == TOLD_QUEUED && wanted && r->seen != 1)
+            world_fail(&w, "%s was pinned and is not in the lake", r->transaction_id);
     }
     if (opened)
         world_drop(&w);

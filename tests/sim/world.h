@@ -1,5 +1,5 @@
-/* One simulated broker with its sink, disk, state database, bucket, clock and clients, all from one
- * seed. */
+/* One simulated broker with up to three sinks, disk, state database, bucket, clock and clients, all
+ * from one seed. */
 #ifndef TESTS_SIM_WORLD_H
 #define TESTS_SIM_WORLD_H
 
@@ -8,13 +8,17 @@
 #include "sim/sim_disk.h"
 #include "sink/sink.h"
 
-#define WORLD_QUEUES 3u
+#define WORLD_QUEUES_MAX 6u
+#define WORLD_QUEUES 3u /* unless a story needs more */
 #define WORLD_PARTITIONS 6u
+#define WORLD_INSTANCES_MAX 3u
 
 struct world_options {
     uint64_t seed;
     bool with_sink;
-    unsigned lives; /* boots */
+    unsigned instances; /* of the sink; 0 = as the seed says */
+    unsigned queues;    /* 0 = WORLD_QUEUES */
+    unsigned lives;     /* boots */
     unsigned steps_per_life;
     bool trace;
 };
@@ -24,11 +28,16 @@ struct world;
 struct world_result {
     bool ok;
     char why[1200];
+    char note[300]; /* what a check measured */
     uint64_t steps, crashes, kills, drains, records, windows, deletions, full;
+    /* Of sink instances alone: */
+    uint64_t deaths, stops, freezes, takeovers, fences, given_back, outages, late;
     int64_t virtual_us;
 };
 
 void world_run(const struct world_options *options, struct world_result *out);
+/* What the log writes while worlds run, for counting and --trace. */
+void world_log_install(bool trace);
 
 enum sweep_event {
     SWEEP_DELETE, /* the queue is deleted and made again */
@@ -37,12 +46,23 @@ enum sweep_event {
     SWEEP_POWER_CUT,
     SWEEP_DELETE_KILL,
     SWEEP_GONE_KILL, /* deleted, not made again, and a power cut right behind it */
-    SWEEP_EVENTS,    /* how many */
+    /* Two instances; it strikes the one that holds the queue: */
+    SWEEP_OWNER_KILL,   /* it dies alone, and comes back later */
+    SWEEP_OWNER_FREEZE, /* it stands still for about a TTL or longer, and goes on */
+    SWEEP_OWNER_STOP,   /* it is stopped, and the node and the other go on */
+    SWEEP_EVENTS,       /* how many */
 };
 
 const char *sweep_event_name(enum sweep_event event);
 /* One story with the event before step `at`; false when the story was over before. */
 bool sweep_run(const struct world_options *options, enum sweep_event event, unsigned at,
                struct world_result *out);
+
+/* Named stories with a fixed course: placement and outages of the bucket. */
+enum check_kind { CHECK_PLACEMENT, CHECK_OUTAGE };
+size_t check_count(void);
+const char *check_name(size_t check);
+enum check_kind check_kind(size_t check);
+void check_run(size_t check, const struct world_options *options, struct world_result *out);
 
 #endif

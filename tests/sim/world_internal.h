@@ -1,12 +1,62 @@
-/* What the world's files share: world.c (a seed's random life), sweep.c (one event at every step).
- */
+/* What the world's files share: world.c (a seed's random life), clients.c (pushes, deletions, and
+ * reading back), instances.c (the sinks over the node), watch.c (what the sinks' KV rows may do),
+ * sweep.c (one event at every step), checks.c (named stories). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
 
 #include "sim/world.h"
 
-extern const char *const world_queue_names[WORLD_QUEUES];
+extern const char *const world_queue_names[WORLD_QUEUES_MAX];
 extern const char *const world_partition_names[WORLD_PARTITIONS];
+
+/* What is the same for all sinks of a life. */
+struct sink_setup {
+    unsigned ttl_ms, window_ms, guard_ms, checkpoint_every;
+    const char *compression, *align;
+    bool latest; /* QUEEN_S3_START */
+    bool http;   /* an S3 endpoint; else a folder. What a store does to errors is the same */
+};
+
+enum instance_state {
+    INSTANCE_NONE,
+    INSTANCE_RUNNING,
+    INSTANCE_FROZEN,   /* stands still, as by SIGSTOP */
+    INSTANCE_DRAINING, /* as by SIGTERM */
+    INSTANCE_GONE,     /* dead or drained; what it asked of node and executor is still out */
+};
+
+struct instance {
+    struct world *world;
+    enum instance_state state;
+    unsigned number;
+    char name[16]; /* as its rows have it */
+    struct sink *sink;
+    struct sim_bucket *bucket;
+    struct sink_boot_settings settings;
+    int64_t thaw_us;    /* frozen until */
+    int64_t pumped_us;  /* monotonic time of its last step */
+    int64_t stalled_us; /* when it last stood still for long enough to lose a lease, or started */
+    bool left_a_window; /* drained with a window open */
+    /* By queue, since it last claimed it. */
+    bool row_gone[WORLD_QUEUES_MAX]; /* its row went before it expired */
+};
+
+/* The rows of one queue as they were after the last applied entry. */
+struct watched_queue {
+    struct buf keys[3]; /* lease, intent, committed */
+    bool leased;
+    struct buf holder, incarnation;
+    uint64_t lease_version, intent_version, committed_version;
+    int64_t lease_expires;
+    uint64_t intent_k, committed_k;
+    int64_t t_start, t_end; /* of the intent */
+    bool has_t0;
+    int64_t t0;
+    struct window_bounds *bounds; /* of every durable intent, by k - 1 */
+    size_t n_bounds;
+    unsigned moves; /* to another instance than held it before */
+    struct buf last_holder;
+};
 
 struct world {
     const struct world_options *options;
@@ -18,15 +68,22 @@ struct world {
     struct disk *disk;
     struct sim_db_state *db_state;
     struct sim_bucket_store store;
-    struct sim_bucket *bucket;
     struct ledger ledger;
     struct node *node;
-    struct sink *sink;
-    struct sink_boot_settings settings;
-    bool calm; /* faults off, no new pushes */
-    bool full; /* the disk has little or no room left */
+    unsigned queues; /* how many of the names are used */
+    unsigned n_instances;
+    struct instance instances[WORLD_INSTANCES_MAX];
+    struct instance *acting; /* whose step runs: log lines are its */
+    struct sink_setup setup;
+    struct watched_queue watched[WORLD_QUEUES_MAX];
+    bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
+    bool calm;             /* faults off, no new pushes */
+    bool full;             /* the disk has little or no room left */
+    int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
+    int64_t outage_end_us; /* of the random life */
     uint64_t life;
     unsigned outstanding;
+    unsigned push_weight; /* of 100 steps */
 };
 
 void world_init(struct world *w, const struct world_options *options, struct world_result *result);
@@ -34,13 +91,60 @@ void world_deinit(struct world *w);
 /* Records the first thing that is wrong. */
 void world_fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void world_trace(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool world_open(struct world *w); /* node, check of the log, sink; false when it does not open */
+bool world_open(struct world *w); /* node, check of the log, sinks; false when it does not open */
+/* Node and check of the log only. */
+bool world_open_node(struct world *w);
 /* Everything in memory is gone, as by a crash; the disk is the caller's. */
 void world_drop(struct world *w);
 bool world_stopped(struct world *w);
+/* The node's orderly end; every sink is drained. */
+void world_close(struct world *w);
+void world_judge(struct world *w, bool complete, struct lake_verdict *out);
+bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it */
+/* Does one thing; time passes only when nothing else is to be done, up to most_us of it. */
+void world_do_next(struct world *w, int64_t most_us);
+
+/* clients.c */
 /* Submits one push of n new records to the queue; the ledger learns the answer. */
 void world_push(struct world *w, unsigned queue, size_t n);
+void world_push_any(struct world *w); /* a mix of new records and repeats, over all queues */
 void world_delete(struct world *w, unsigned queue);
-void world_judge(struct world *w, bool complete, struct lake_verdict *out);
+void world_check_log(struct world *w); /* every acknowledged record is read back */
+
+/* instances.c */
+void instance_start(struct world *w, struct instance *i);
+void instance_kill(struct world *w, struct instance *i); /* it dies alone */
+void instance_drain(struct world *w, struct instance *i);
+void instance_cut(struct world *w, struct instance *i); /* the grace of its drain is over */
+void instance_freeze(struct world *w, struct instance *i, int64_t us);
+void instance_thaw(struct world *w, struct instance *i);
+bool instance_alive(const struct instance *i);
+bool instance_pump_sink(struct world *w, struct instance *i, int64_t *next_out);
+bool instance_pump_bucket(struct instance *i, int64_t *next_out);
+/* One step of each; next_out: the earliest moment anything of them, or of the store, is due. */
+bool instances_pump(struct world *w, int64_t *next_out);
+/* Thaws who stood long enough, buries who is gone. */
+void instances_tend(struct world *w);
+void instances_abandon(struct world *w); /* behind node_abandon() */
+void instances_free(struct world *w);    /* all drained, the node ended */
+struct instance *instance_named(struct world *w, struct span name);
+/* Lines of the sinks' log, while an instance acts. */
+void instance_log_line(struct world *w, struct span line);
+/* A number behind `"name":` in the instance's status; UINT64_MAX when it is not there. */
+uint64_t instance_status_number(struct instance *i, const char *name);
+bool instance_status_has(struct instance *i, const char *text);
+uint64_t instance_metric(struct instance *i, const char *name); /* without labels but tenant */
+
+/* watch.c */
+void watch_init(struct world *w);
+/* replayed: more than one entry may have been applied since the last look. */
+void watch_look(struct world *w, bool replayed);
+bool watch_accounts(void *world, struct span key);
+void watch_deinit(struct world *w);
+unsigned watch_free_queues(const struct world *w); /* that are known and leased by nobody */
+unsigned watch_held(const struct world *w, const struct instance *i);
+unsigned watch_moves(const struct world *w);
+/* A drained instance left nothing behind. */
+void watch_check_left(struct world *w, const struct instance *i);
 
 #endif

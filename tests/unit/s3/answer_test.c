@@ -50,10 +50,16 @@ static const struct row rows[] = {
     {S3_PUT, true, STATUS("200", ""), BUCKET_OK, false, ""},
     {S3_PUT, true, STATUS("204", ""), BUCKET_OK, false, ""},
     {S3_PUT, true, STATUS("301", "moved"), BUCKET_TERMINAL, false, "status 301: moved"},
-    {S3_PUT, true, STATUS("400", CODE("BadDigest")), BUCKET_TERMINAL, false,
+    {S3_PUT, true, STATUS("400", CODE("BadDigest")), BUCKET_RETRIABLE, false,
      "status 400: " CODE("BadDigest")},
-    {S3_PUT, false, STATUS("400", CODE("BadDigest")), BUCKET_RETRIABLE, false,
-     "status 400: " CODE("BadDigest")},
+    {S3_MULTIPART_PART, true, STATUS("400", CODE("XAmzContentSHA256Mismatch")), BUCKET_RETRIABLE,
+     false, "status 400: " CODE("XAmzContentSHA256Mismatch")},
+    {S3_PUT, true, STATUS("400", CODE("InvalidDigest")), BUCKET_TERMINAL, false,
+     "status 400: " CODE("InvalidDigest")},
+    {S3_PUT, false, STATUS("400", CODE("InvalidDigest")), BUCKET_RETRIABLE, false,
+     "status 400: " CODE("InvalidDigest")},
+    {S3_PUT, true, STATUS("403", CODE("BadDigest")), BUCKET_TERMINAL, false,
+     "status 403: " CODE("BadDigest")},
     {S3_PUT, true, STATUS("400", CODE("RequestTimeout")), BUCKET_RETRIABLE, false,
      "status 400: " CODE("RequestTimeout")},
     {S3_GET, false, STATUS("400", "x"), BUCKET_TERMINAL, false, "status 400: x"}, /* no body */
@@ -172,6 +178,104 @@ TEST(values_are_taken)
     CHECK_TEXT(buf_span(&v.value), "2~a&b");
     judge(&v, (struct s3_expect){.call = S3_MULTIPART_PART}, OK("ETag: W/\"a\"b\"\r\n", ""));
     CHECK_TEXT(buf_span(&v.value), "a\"b");
+    s3_verdict_deinit(&v);
+}
+
+/* ---- Clues ---- */
+
+struct clue_row {
+    enum s3_call call;
+    const char *raw;
+    struct bucket_clue clue;
+};
+
+#define BAD_REGION(message)                                                                        \
+    "<Code>AuthorizationHeaderMalformed</Code><Message>" message "</Message>"
+#define NOON INT64_C(1796040000000000) /* 30 Nov 2026 12:00:00 */
+
+static const struct clue_row clue_rows[] = {
+    {S3_PUT,
+     "HTTP/1.1 403 X\r\nDate: Mon, 30 Nov 2026 12:00:00 GMT\r\n\r\n" CODE("AccessDenied"),
+     {.code = "AccessDenied", .server_us = NOON}},
+    {S3_LIST,
+     STATUS("400", "<Error>" BAD_REGION("x") "<Region>eu-1</Region></Error>"),
+     {.code = "AuthorizationHeaderMalformed", .region = "eu-1"}},
+    {S3_LIST,
+     STATUS("400",
+            "<Error>" BAD_REGION("the region 'a' is wrong; expecting &apos;eu-2&apos;") "</Error>"),
+     {.code = "AuthorizationHeaderMalformed", .region = "eu-2"}},
+    {S3_HEAD, "HTTP/1.1 301 X\r\nx-amz-bucket-region: eu-3\r\n\r\n", {.region = "eu-3"}},
+    {S3_HEAD, "HTTP/1.1 301 X\r\nx-amz-bucket-region: no name\r\n\r\n", {.region = ""}},
+    {S3_LIST, "HTTP/1.1 308 X\r\nLocation: https://s3.example/\r\n\r\n", {.to_https = true}},
+    {S3_LIST, "HTTP/1.1 308 X\r\nLocation: http://s3.example/\r\n\r\n", {.to_https = false}},
+    {S3_LIST,
+     STATUS("404", "<Error><Code>NoSuchBucket</Code><BucketName>s3</BucketName></Error>"),
+     {.code = "NoSuchBucket", .bucket = "s3"}},
+    {S3_LIST, OK("", "<ListAllMyBucketsResult/>"), {.lists_buckets = true}},
+    {S3_LIST, OK("", CODE("AccessDenied")), {.code = "AccessDenied"}},
+    {S3_PUT, STATUS("403", CODE("AKID7")), {.code = ""}},         /* a secret */
+    {S3_PUT, STATUS("403", CODE("Access Denied")), {.code = ""}}, /* no name */
+    {S3_GET, STATUS("404", CODE("XAdminUserNotFound")), {.code = "XAdminUserNotFound"}},
+};
+
+TEST(failures_tell_what_they_know)
+{
+    struct span secret = SPAN_LIT("AKID7");
+    for (size_t i = 0; i < sizeof(clue_rows) / sizeof(clue_rows[0]); i++) {
+        const struct clue_row *row = &clue_rows[i];
+        struct s3_verdict v = {.outcome = BUCKET_OK};
+        judge(&v, (struct s3_expect){.call = row->call, .secrets = &secret, .n_secrets = 1},
+              row->raw);
+        CHECK(v.outcome == BUCKET_TERMINAL || v.outcome == BUCKET_RETRIABLE);
+        CHECK_TEXT(span_str(v.clue.code), row->clue.code);
+        CHECK_TEXT(span_str(v.clue.region), row->clue.region);
+        CHECK_TEXT(span_str(v.clue.bucket), row->clue.bucket);
+        CHECK_EQ(v.clue.server_us, row->clue.server_us);
+        CHECK_EQ(v.clue.to_https, row->clue.to_https);
+        CHECK_EQ(v.clue.lists_buckets, row->clue.lists_buckets);
+        CHECK_EQ(v.clue.silence, BUCKET_ANSWERED);
+        s3_verdict_deinit(&v);
+    }
+}
+
+/* What a failure means does not depend on the letters of the keys. */
+TEST(a_short_key_hides_no_code)
+{
+    struct span secrets[] = {SPAN_LIT("a"), SPAN_LIT("oad"), SPAN_LIT("Upload")};
+    struct s3_verdict v = {.outcome = BUCKET_OK};
+    judge(&v, (struct s3_expect){.call = S3_MULTIPART_PART, .secrets = secrets, .n_secrets = 3},
+          STATUS("404", CODE("NoSuchUpload")));
+    CHECK_EQ(v.outcome, BUCKET_RETRIABLE);
+    CHECK(v.upload_gone);
+    judge(&v, (struct s3_expect){.call = S3_PUT, .secrets = secrets, .n_secrets = 3},
+          STATUS("403", CODE("Upload")));
+    CHECK_TEXT(span_str(v.clue.code), "");
+    s3_verdict_deinit(&v);
+}
+
+TEST(dates_are_read)
+{
+    static const char *const bad[] = {"",
+                                      "Mon, 30 Nov 2026 12:00:00",
+                                      "Mon, 30 Nox 2026 12:00:00 GMT",
+                                      "Mon, 31 Nov 2026 12:00:00 GMT",
+                                      "Mon, 30 Nov 2026 12:00:00 UTC",
+                                      "Monday, 30-Nov-26 12:00:00 GMT"};
+    CHECK_EQ(s3_date_parse(SPAN_LIT("Mon, 30 Nov 2026 12:00:00 GMT")), NOON);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        CHECK_EQ(s3_date_parse(span_str(bad[i])), 0);
+}
+
+/* Goal: the text names the code wherever it stands. */
+TEST(a_code_behind_the_cut_stands_in_front)
+{
+    struct s3_verdict v = {.outcome = BUCKET_OK};
+    char raw[600];
+    (void)snprintf(
+        raw, sizeof(raw),
+        STATUS("403", "<Error><Message>%0300d</Message><Code>AccessDenied</Code></Error>"), 0);
+    judge(&v, (struct s3_expect){.call = S3_PUT}, raw);
+    CHECK(strstr(v.error, "status 403: AccessDenied: <Error><Message>000") == v.error);
     s3_verdict_deinit(&v);
 }
 

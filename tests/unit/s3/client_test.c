@@ -82,7 +82,8 @@ struct call {
     pthread_cond_t changed;
     bool done;
     unsigned attempts, between;
-    struct buf trace; /* "label code, " of each attempt */
+    enum bucket_silence silence; /* of the first */
+    struct buf trace;            /* "label code, " of each attempt */
     char first_error[ERROR_TEXT_MAX];
 };
 
@@ -90,6 +91,8 @@ static void on_attempt(struct bucket_request *r, unsigned code, struct span erro
 {
     struct call *c = r->ctx;
     (void)pthread_mutex_lock(&c->lock);
+    if (c->attempts == 0)
+        c->silence = r->clue.silence;
     if (c->attempts++ == 0)
         (void)snprintf(c->first_error, sizeof(c->first_error), SPAN_FMT, SPAN_ARG(error));
     buf_printf(&c->trace, "%s%s %u", c->trace.len > 0 ? ", " : "", bucket_attempt_label(r), code);
@@ -335,6 +338,7 @@ static void check_cuts(enum bucket_op op, const char *answer, size_t spare, cons
         CHECK_EQ(run(&f, &c), BUCKET_OK);
         CHECK_TEXT(buf_span(&c.trace), trace);
         CHECK(strncmp(c.first_error, "transport: ", 11) == 0);
+        CHECK(c.silence == BUCKET_CLOSED || (c.silence == BUCKET_NOT_HTTP && cut > 0));
         if (op == BUCKET_GET)
             CHECK_TEXT(buf_span(&c.r.out), "hello");
         call_deinit(&c);
@@ -396,7 +400,7 @@ TEST(a_400_to_half_a_body_is_retried)
         {.answer = OK_EMPTY},
         {.answer = ERROR_BODY("400", "RequestTimeout"), .close = true},
         {.answer = OK_EMPTY},
-        {.answer = ERROR_BODY("400", "BadDigest"), .close = true},
+        {.answer = ERROR_BODY("400", "InvalidDigest"), .close = true},
     };
     struct fixture f;
     struct call c;
@@ -530,6 +534,52 @@ TEST(secrets_are_kept_out_of_errors)
     }
 }
 
+/* ---- No answer ---- */
+
+static enum bucket_silence silence_at(struct s3_client_options o)
+{
+    struct bucket *bucket;
+    struct error error;
+    struct call c;
+    o.limits.connect_timeout_ms = 500;
+    CHECK_EQ(s3_client_open(&o, &bucket, &error), ERR_OK);
+    call_init(&c, BUCKET_HEAD, "queen/");
+    bucket_submit(bucket, &c.r);
+    wait_for_end(&c);
+    CHECK_EQ(c.r.outcome, BUCKET_RETRIABLE);
+    CHECK(strncmp(c.first_error, "transport: ", 11) == 0);
+    enum bucket_silence silence = c.silence;
+    call_deinit(&c);
+    bucket_close(bucket);
+    return silence;
+}
+
+/* Goal: what is wrong with an endpoint is told apart. Certificates: tests/integration. */
+TEST(a_failure_without_an_answer_says_of_what_kind)
+{
+    static const struct step steps[] = {{.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true},
+                                        {.answer = "220 mail\r\n\r\n", .close = true}};
+    struct server *server = server_start(steps, 6);
+    char http[64], https[64];
+    (void)snprintf(http, sizeof(http), "http://127.0.0.1:%u", server_port(server));
+    (void)snprintf(https, sizeof(https), "https://127.0.0.1:%u", server_port(server));
+    CHECK_EQ(silence_at(options_of(http)), BUCKET_NOT_HTTP);
+    CHECK_EQ(silence_at(options_of(https)), BUCKET_NOT_TLS);
+    struct s3_client_options o = options_of(https);
+    o.ca_file = SPAN_LIT("/nonexistent/ca.pem");
+    CHECK_EQ(silence_at(o), BUCKET_CERT_UNREADABLE);
+    CHECK_EQ(silence_at(options_of("http://host.invalid")), BUCKET_NO_NAME);
+    o = options_of("http://[::1]:9000"); /* the bucket before an address */
+    o.path_style = false;
+    CHECK_EQ(silence_at(o), BUCKET_NO_NAME);
+    server_stop(server);
+    CHECK_EQ(silence_at(options_of(http)), BUCKET_REFUSED);
+}
+
 /* ---- Time ---- */
 
 TEST(a_request_that_hangs_ends)
@@ -545,6 +595,7 @@ TEST(a_request_that_hangs_ends)
     CHECK_EQ(run(&f, &c), BUCKET_OK);
     CHECK_TEXT(buf_span(&c.trace), "put 0, put 200");
     CHECK(strncmp(c.first_error, "transport: ", 11) == 0);
+    CHECK_EQ(c.silence, BUCKET_SLOW);
     CHECK(now_ms() - before >= 190);
     call_deinit(&c);
     stop(&f);
@@ -599,6 +650,7 @@ TEST(a_connection_that_does_not_come_ends)
     CHECK_EQ(c.r.outcome, BUCKET_RETRIABLE);
     CHECK_TEXT(buf_span(&c.trace), "put 0, put 0, put 0, put 0, put 0, put 0");
     CHECK(strncmp(c.r.error, "transport: ", 11) == 0);
+    CHECK_EQ(c.silence, BUCKET_NO_CONNECTION);
     call_deinit(&c);
     bucket_close(bucket);
     for (size_t i = 0; i < 4; i++)
@@ -867,6 +919,72 @@ TEST(requests_run_side_by_side)
     stop(&f);
     mem_free(steps);
     mem_free(calls);
+}
+
+/* One connection for all: its turns go round, to whoever has waited longest. */
+TEST(nobody_is_overtaken)
+{
+#define TURNS 10
+    static const struct step steps[] = {{.answer = OK_EMPTY, .before_ms = 300},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY}};
+    struct fixture f = {.server = server_start(steps, TURNS)};
+    struct s3_client_options o = options_of("");
+    struct call calls[TURNS];
+    char keys[TURNS][32];
+    o.limits.transfers_max = 1;
+    open_client(&f, o);
+    for (size_t i = 0; i < TURNS; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "turn-%zu", i);
+        call_init(&calls[i], BUCKET_GET, keys[i]);
+        bucket_submit(f.bucket, &calls[i].r);
+        if (i == 0)
+            server_wait(f.server, 1); /* the others come while it is on its way */
+    }
+    for (size_t i = 0; i < TURNS; i++) {
+        wait_for_end(&calls[i]);
+        CHECK_EQ(calls[i].r.outcome, BUCKET_OK);
+        CHECK(head_has(&f, i, keys[i]));
+        call_deinit(&calls[i]);
+    }
+    stop(&f);
+}
+
+TEST(an_upload_in_parts_lets_others_pass)
+{
+    static const struct step steps[] = {{.answer = CREATED, .before_ms = 300},
+                                        {.answer = OK_EMPTY}, /* the GET */
+                                        {.answer = OK_ETAG("e1")},
+                                        {.answer = OK_ETAG("e2")},
+                                        {.answer = OK_ETAG("e3")},
+                                        {.answer = COMPLETED, .close = true}};
+    struct fixture f = {.server = server_start(steps, 6)};
+    struct s3_client_options o = options_of("");
+    struct call upload, get;
+    o.multipart_threshold = 2 * PART;
+    o.limits.part_bytes = PART;
+    o.limits.transfers_max = 1;
+    open_client(&f, o);
+    put_init(&upload, span_make(big, sizeof(big)));
+    bucket_submit(f.bucket, &upload.r);
+    server_wait(f.server, 1);
+    call_init(&get, BUCKET_GET, "queen/x");
+    bucket_submit(f.bucket, &get.r);
+    wait_for_end(&get);
+    wait_for_end(&upload);
+    CHECK_EQ(get.r.outcome, BUCKET_OK);
+    CHECK_EQ(upload.r.outcome, BUCKET_OK);
+    CHECK(head_has(&f, 1, "GET /lake/queen/x "));
+    call_deinit(&get);
+    call_deinit(&upload);
+    stop(&f);
 }
 
 TEST(cancel_ends_transfers_and_waits)

@@ -1,5 +1,6 @@
 /* The driver over a real node: in manual mode with a model bucket (placement, status, metrics,
  * drain and its end, bucket trouble), and with all its threads over a bucket in a folder. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "broker/push.h"
 #include "io/pool.h"
@@ -26,6 +27,8 @@ struct model {
     struct bucket_request *first, **last;
     unsigned code; /* of every answer; 200 = does its work */
     const char *error;
+    unsigned head_code; /* of HEADs, which have no body; 0 = as the others */
+    const struct bucket_clue *clue;
     bool cancelled;
     unsigned attempts;                        /* failed ones before each answer */
     unsigned large_in_memory, large_in_files; /* bodies to put */
@@ -102,7 +105,14 @@ static bool model_pump(struct model *m)
         r->done(r);
         return true;
     }
-    if (m->code == 200) {
+    r->clue = m->clue != NULL ? *m->clue : (struct bucket_clue){.silence = BUCKET_ANSWERED};
+    if (r->op == BUCKET_HEAD && m->head_code != 0) {
+        r->code = m->head_code;
+        r->outcome = r->code == 200 ? BUCKET_OK : r->code == 404 ? BUCKET_ABSENT : BUCKET_TERMINAL;
+        r->clue = (struct bucket_clue){.silence = BUCKET_ANSWERED};
+        if (r->outcome == BUCKET_TERMINAL)
+            (void)snprintf(r->error, sizeof(r->error), "status %u: ", r->code);
+    } else if (m->code == 200) {
         model_work(m, r);
     } else {
         r->outcome = m->code == 0 || m->code >= 500 ? BUCKET_RETRIABLE : BUCKET_TERMINAL;
@@ -484,6 +494,184 @@ TEST(a_bucket_that_is_down_at_the_start_is_probed_for_ever)
     STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
     CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=orders/"), 1);
     world_deinit(&w);
+}
+
+/* --- the probe over an endpoint --- */
+
+static void keep_lines(void *ctx, struct span line)
+{
+    buf_put_span(ctx, line);
+}
+
+static const char *const AT_S3[] = {"QUEEN_S3_QUEUES",
+                                    "orders",
+                                    "QUEEN_S3_ENDPOINT",
+                                    "http://s3.example",
+                                    "QUEEN_S3_REGION",
+                                    "us-east-1",
+                                    "QUEEN_S3_ACCESS_KEY",
+                                    "key",
+                                    "QUEEN_S3_SECRET_KEY",
+                                    "secret",
+                                    NULL};
+
+/* The first probe: HEAD answered head_code, and LIST code. error: of bucket.error, in part; NULL
+ * none. starts: queues are claimed. */
+struct probe_row {
+    unsigned head_code, code;
+    const char *text, *s3_code;
+    const char *reachable, *error;
+    bool starts;
+    unsigned lists;
+};
+
+static const struct probe_row probe_rows[] = {
+    {200, 200, "", "", "true", NULL, true, 0},
+    {404, 200, "", "", "true", NULL, true, 1},
+    {404, 404, "status 404: NoSuchBucket", "NoSuchBucket", "false", "there is no bucket lake",
+     false, 1},
+    {404, 404, "status 404: X", "XAdminUserNotFound", "false", "QUEEN_S3_ACCESS_KEY", false, 1},
+    {404, 403, "status 403: X", "AccessDenied", "true", "grant it s3:ListBucket on", true, 1},
+    {404, 503, "status 503: X", "SlowDown", "true",
+     "list bucket lake at http://s3.example: status 503: X\"", true, 1},
+    {404, 0, "transport: reset", "", "false", "transport: reset", false, 1},
+    {403, 403, "status 403: X", "SignatureDoesNotMatch", "false", "QUEEN_S3_SECRET_KEY", false, 1},
+    {403, 403, "status 403: X", "AccessDenied", "false", "grant it s3:ListBucket on", false, 1},
+    {403, 200, "", "", "false", "grant it s3:GetObject on", false, 1},
+    {403, 503, "status 503: X", "SlowDown", "false",
+     "head bucket lake at http://s3.example: status 403: ;", false, 1},
+    {400, 200, "", "", "false", "head bucket lake at http://s3.example: status 400: ;", false, 1},
+    {301, 301, "status 301: X", "PermanentRedirect", "false", "QUEEN_S3_REGION", false, 1},
+};
+
+static unsigned requests(struct world *w, const char *op)
+{
+    char want[64];
+    unsigned n = 0;
+    struct buf out = BUF_INIT;
+    sink_metrics_put(w->sinks[0], &out);
+    buf_putc(&out, '\0');
+    (void)snprintf(want, sizeof(want), "queen_s3_s3_requests_total{op=\"%s\"", op);
+    for (const char *at = (char *)out.ptr; (at = strstr(at, want)) != NULL; at++)
+        n += (unsigned)strtoul(strchr(at, ' '), NULL, 10);
+    buf_deinit(&out);
+    return n;
+}
+
+/* Goal: a HEAD without a reason is followed by one LIST, which decides and gives the reason; the
+ * first line of the log has it. */
+TEST(the_probe_asks_a_list_for_the_reason)
+{
+    for (size_t i = 0; i < sizeof(probe_rows) / sizeof(probe_rows[0]); i++) {
+        const struct probe_row *row = &probe_rows[i];
+        struct bucket_clue clue = {.silence = row->code == 0 ? BUCKET_CLOSED : BUCKET_ANSWERED};
+        struct buf lines = BUF_INIT;
+        struct world w;
+        char want[64];
+        (void)snprintf(clue.code, sizeof(clue.code), "%s", row->s3_code);
+        world_init(&w, 40 + (unsigned)i);
+        log_install(keep_lines, NULL, &lines, false);
+        start_sink(&w, 0, AT_S3);
+        w.models[0]->head_code = row->head_code;
+        w.models[0]->code = row->code;
+        w.models[0]->error = row->text;
+        w.models[0]->clue = &clue;
+        pass(&w, SEC / 2);
+        log_install(NULL, NULL, NULL, false);
+        buf_putc(&lines, '\0');
+        (void)snprintf(want, sizeof(want), "\"reachable\":%s", row->reachable);
+        const char *line = strstr((char *)lines.ptr, "bucket unreachable");
+        STATUS(&w, 0, want);
+        if (row->error != NULL)
+            STATUS(&w, 0, row->error);
+        else
+            STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
+        CHECK_EQ(count(&w, 0, "\"name\":\"orders\""), row->starts);
+        if (row->lists == 0 || !row->starts)
+            CHECK_EQ(requests(&w, "list"), row->lists);
+        CHECK_EQ(line != NULL, !row->starts);
+        if (line != NULL) { /* one, and with the reason */
+            CHECK(strstr(line + 1, "bucket unreachable") == NULL);
+            CHECK(strstr(line, "suppressed=0") != NULL);
+            CHECK(memmem(line, strlen(line), row->error, strcspn(row->error, "\"")) != NULL);
+        }
+        world_deinit(&w);
+        buf_deinit(&lines);
+    }
+}
+
+/* Goal: reachable and the reason stay while probes go on, and a bucket that is put right starts. */
+TEST(a_reason_stays_until_the_next_one)
+{
+    struct bucket_clue clue = {.code = "SignatureDoesNotMatch"};
+    struct world w;
+    world_init(&w, 60);
+    push(&w, "orders");
+    start_sink(&w, 0, AT_S3);
+    w.models[0]->head_code = w.models[0]->code = 403;
+    w.models[0]->error = "status 403: X";
+    w.models[0]->clue = &clue;
+    for (unsigned i = 0; i < 100; i++) {
+        pass(&w, SEC / 5);
+        STATUS(&w, 0, "\"reachable\":false");
+        STATUS(&w, 0, "QUEEN_S3_SECRET_KEY");
+    }
+    CHECK(requests(&w, "list") > 2 && requests(&w, "list") < 10);
+    w.models[0]->head_code = 404;
+    w.models[0]->code = 200;
+    pass(&w, 40 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), 1);
+    world_deinit(&w);
+}
+
+/* Goal: the error of a queue's write says what to do, and where. */
+TEST(a_failed_write_says_what_to_do)
+{
+    struct bucket_clue clue = {.code = "AccessDenied"};
+    struct world w;
+    world_init(&w, 61);
+    start_sink(&w, 0, AT_S3);
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    w.models[0]->code = 403;
+    w.models[0]->error = "status 403: X";
+    w.models[0]->clue = &clue;
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    STATUS(&w, 0,
+           "\"error\":\"the access key may not do this: grant it s3:PutObject on the bucket "
+           "lake");
+    STATUS(&w, 0, "\"message\":\"put queen/tenant=");
+    STATUS(&w, 0, ": status 403: X; the access key may not do this: grant it s3:PutObject");
+    w.models[0]->code = 200;
+    pass(&w, 140 * SEC);
+    STATUS(&w, 0, "\"reachable\":true,");
+    STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
+    world_deinit(&w);
+}
+
+/* Goal: 5xx for ever at the start leaves reachable alone, but is in the log. */
+TEST(a_probe_that_is_answered_5xx_is_logged)
+{
+    struct bucket_clue clue = {.code = "InternalError"};
+    struct buf lines = BUF_INIT;
+    struct world w;
+    world_init(&w, 62);
+    log_install(keep_lines, NULL, &lines, false);
+    start_sink(&w, 0, AT_S3);
+    w.models[0]->code = 500;
+    w.models[0]->error = "status 500: X";
+    w.models[0]->clue = &clue;
+    pass(&w, 5 * SEC);
+    log_install(NULL, NULL, NULL, false);
+    buf_putc(&lines, '\0');
+    STATUS(&w, 0, "\"reachable\":null");
+    STATUS(&w, 0, "head bucket lake at http://s3.example: status 500: X\"");
+    CHECK(strstr((char *)lines.ptr, "status 500: X") != NULL);
+    world_deinit(&w);
+    buf_deinit(&lines);
 }
 
 /* decisions.md 14: a 503 leaves reachable alone, no answer and 403 do not. */

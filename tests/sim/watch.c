@@ -1,0 +1,352 @@
+/* The watch: what the sinks' KV rows may do from one applied entry to the next, whoever wrote them.
+ *
+ *   A live lease passes to another instance only when it expired or was given back.
+ *   Intent and pointer move only in a batch that writes the lease row too (a batch is evaluated in
+ *   the order of its keys and versions rise by one with each write, so the lease's version is the
+ *   one behind the pointer's).
+ *   The pointer's k rises by one, to the window of the intent before it; an intent names the window
+ *   behind the pointer, once: who takes over finishes the window as it was begun.
+ *   Under start=latest the first intent of a queue is T0, and T0 never moves.
+ *   A data object belongs to a window whose intent was durable before.
+ *
+ * When a boot replayed several entries at once only what holds over any number of them is checked. */
+#include "sim/world_internal.h"
+
+#include "base/mem.h"
+#include "base/pct.h"
+#include "sink/documents.h"
+
+struct window_bounds {
+    bool known;
+    int64_t t_start, t_end;
+};
+
+struct look {
+    struct world *world;
+    unsigned queue;
+    bool replayed;
+    int64_t now;
+};
+
+static void watch_fail(struct look *at, const char *what)
+{
+    const struct watched_queue *q = &at->world->watched[at->queue];
+    world_fail(at->world, "queue %s: %s (lease of " SPAN_FMT ", intent %llu, committed %llu)",
+               world_queue_names[at->queue], what, SPAN_ARG(buf_span(&q->holder)),
+               (unsigned long long)q->intent_k, (unsigned long long)q->committed_k);
+}
+
+/* --- the lease --- */
+
+static void lease_gone(struct look *at, struct watched_queue *q)
+{
+    struct instance *i = instance_named(at->world, buf_span(&q->holder));
+    if (q->lease_expires > at->now && !at->replayed && i != NULL)
+        i->row_gone[at->queue] = true; /* given back: or else its holder will be fenced */
+    q->leased = false;
+}
+
+static void lease_passed(struct look *at, struct watched_queue *q, const struct sink_lease *doc,
+                         int64_t updated_at)
+{
+    bool live = q->leased && q->lease_expires > updated_at;
+    if (live && at->world->one_by_one && !at->replayed &&
+        !span_eq(doc->instance, buf_span(&q->holder)))
+        watch_fail(at, "a live lease was overwritten by another instance");
+    if (q->last_holder.len > 0 && !span_eq(doc->instance, buf_span(&q->last_holder))) {
+        q->moves++;
+        at->world->result->takeovers++;
+        world_trace(at->world, "%s passes from " SPAN_FMT " to " SPAN_FMT,
+                    world_queue_names[at->queue], SPAN_ARG(buf_span(&q->last_holder)),
+                    SPAN_ARG(doc->instance));
+    }
+    buf_reset(&q->last_holder);
+    buf_put_span(&q->last_holder, doc->instance);
+    struct instance *i = instance_named(at->world, doc->instance);
+    if (i != NULL)
+        i->row_gone[at->queue] = false;
+}
+
+static void look_lease(struct look *at, struct watched_queue *q, const struct kv_row *row)
+{
+    struct sink_lease doc;
+    if (row == NULL) {
+        if (q->leased)
+            lease_gone(at, q);
+        return;
+    }
+    if (row->version == q->lease_version && q->leased)
+        return;
+    if (sink_lease_parse(row->value, &doc) != ERR_OK) {
+        watch_fail(at, "the lease does not parse");
+        return;
+    }
+    if (!q->leased || !span_eq(doc.incarnation, buf_span(&q->incarnation)))
+        lease_passed(at, q, &doc, row->updated_at);
+    q->leased = true;
+    q->lease_version = row->version;
+    q->lease_expires = row->expires_at;
+    buf_reset(&q->holder);
+    buf_put_span(&q->holder, doc.instance);
+    buf_reset(&q->incarnation);
+    buf_put_span(&q->incarnation, doc.incarnation);
+    sink_lease_deinit(&doc);
+}
+
+/* --- intent and pointer --- */
+
+/* The lease may have been written again behind the pointer, within the same entry. */
+static bool fenced(const struct look *at, const struct watched_queue *q, uint64_t version)
+{
+    if (at->replayed || !at->world->one_by_one)
+        return at->replayed || !q->leased || q->lease_version > version;
+    return q->leased && q->lease_version == version + 1;
+}
+
+static void remember(struct watched_queue *q, const struct sink_intent *doc)
+{
+    if (doc->k > q->n_bounds) {
+        q->bounds = mem_grow(q->bounds, doc->k * sizeof(*q->bounds));
+        memset(q->bounds + q->n_bounds, 0, (doc->k - q->n_bounds) * sizeof(*q->bounds));
+        q->n_bounds = doc->k;
+    }
+    q->bounds[doc->k - 1] = (struct window_bounds){true, doc->t_start, doc->t_end};
+}
+
+static void look_t0(struct look *at, struct watched_queue *q, const struct sink_intent *doc)
+{
+    if (!at->world->setup.latest)
+        watch_fail(at, "T0 under start=earliest");
+    if (doc->t_start != doc->t_end || doc->t_start > at->now)
+        watch_fail(at, "T0 is not a moment that has been");
+    if (q->has_t0)
+        watch_fail(at, "T0 was written twice");
+    q->has_t0 = true;
+    q->t0 = doc->t_start;
+}
+
+static void look_intent(struct look *at, struct watched_queue *q, const struct kv_row *row)
+{
+    struct sink_intent doc;
+    if (row == NULL || row->version == q->intent_version)
+        return;
+    if (sink_intent_parse(row->value, &doc) != ERR_OK) {
+        watch_fail(at, "the intent does not parse");
+        return;
+    }
+    if (!fenced(at, q, row->version))
+        watch_fail(at, "an intent was written without its fence");
+    if (doc.k == 0) {
+        look_t0(at, q, &doc);
+    } else {
+        if (at->world->setup.latest && !q->has_t0 && !at->replayed)
+            watch_fail(at, "a window under start=latest before T0 is durable");
+        if (!at->replayed && doc.k != q->committed_k + 1)
+            watch_fail(at, "the intent is not of the window behind the pointer");
+        if (q->intent_version != 0 && doc.k <= q->intent_k)
+            watch_fail(at, "a window was begun twice");
+        if (q->intent_k > 0 && doc.t_start < q->t_end)
+            watch_fail(at, "a window begins before the end of the one before");
+        remember(q, &doc);
+    }
+    q->intent_version = row->version;
+    q->intent_k = doc.k;
+    q->t_start = doc.t_start;
+    q->t_end = doc.t_end;
+    sink_intent_deinit(&doc);
+}
+
+static void look_committed(struct look *at, struct watched_queue *q, const struct kv_row *row)
+{
+    struct sink_committed doc;
+    if (row == NULL) {
+        if (q->committed_version != 0)
+            watch_fail(at, "the pointer is gone");
+        return;
+    }
+    if (row->version == q->committed_version)
+        return;
+    if (sink_committed_parse(row->value, &doc) != ERR_OK) {
+        watch_fail(at, "the pointer does not parse");
+        return;
+    }
+    if (!fenced(at, q, row->version))
+        watch_fail(at, "the pointer was moved without its fence");
+    if (doc.k <= q->committed_k || (!at->replayed && doc.k != q->committed_k + 1))
+        watch_fail(at, "the pointer does not rise by one");
+    if (doc.k == q->intent_k ? doc.t_end != q->t_end : !at->replayed)
+        watch_fail(at, "the pointer is of another window than the intent");
+    q->committed_version = row->version;
+    q->committed_k = doc.k;
+    sink_committed_deinit(&doc);
+}
+
+/* --- a look --- */
+
+static const struct kv_row *row_of(const struct kv_result *result, struct span key)
+{
+    for (size_t i = 0; result->n == 1 && i < result->ops[0].n_rows; i++) {
+        if (span_eq(result->ops[0].rows[i].key, key))
+            return &result->ops[0].rows[i];
+    }
+    return NULL;
+}
+
+static void read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
+                      struct kv_result *result)
+{
+    struct tenant_id tenant = TENANT_DEFAULT;
+    struct error error;
+    bool due;
+    struct kv_op op = {.type = KV_GET_MANY, .ns = SINK_NAMESPACE, .keys = keys, .n_keys = n};
+    struct state *s = node_read_begin(w->node);
+    enum err err = kv_read(s, &tenant, &op, 1, now, now, result, &due, &error);
+    node_read_end(w->node);
+    if (err != ERR_OK && !sim_disk_down(w->disk))
+        world_fail(w, "the rows cannot be read: %s", error.text);
+}
+
+static void look_queue(struct look *at, const struct kv_result *result, const struct span *keys)
+{
+    struct watched_queue *q = &at->world->watched[at->queue];
+    look_lease(at, q, row_of(result, keys[0])); /* first: the fence of the other two */
+    look_intent(at, q, row_of(result, keys[1]));
+    look_committed(at, q, row_of(result, keys[2]));
+}
+
+void watch_init(struct world *w)
+{
+    for (unsigned i = 0; i < w->queues; i++) {
+        struct span sink = SPAN_LIT("default"), queue = span_str(world_queue_names[i]);
+        struct buf *keys = w->watched[i].keys;
+        sink_key_lease(&keys[0], sink, queue);
+        sink_key_intent(&keys[1], sink, queue);
+        sink_key_committed(&keys[2], sink, queue);
+    }
+}
+
+void watch_look(struct world *w, bool replayed)
+{
+    struct span keys[3 * WORLD_QUEUES_MAX];
+    struct kv_result result = {0};
+    if (!w->options->with_sink || w->node == NULL)
+        return;
+    struct look at = {.world = w, .replayed = replayed, .now = node_safe_time(w->node)};
+    for (unsigned i = 0; i < 3 * w->queues; i++)
+        keys[i] = buf_span(&w->watched[i / 3].keys[i % 3]);
+    read_rows(w, keys, 3 * (size_t)w->queues, at.now, &result);
+    for (at.queue = 0; at.queue < w->queues && w->result->ok; at.queue++)
+        look_queue(&at, &result, &keys[3 * at.queue]);
+    kv_result_deinit(&result);
+}
+
+void watch_deinit(struct world *w)
+{
+    for (unsigned i = 0; i < WORLD_QUEUES_MAX; i++) {
+        buf_deinit(&w->watched[i].holder);
+        buf_deinit(&w->watched[i].incarnation);
+        buf_deinit(&w->watched[i].last_holder);
+        for (unsigned k = 0; k < 3; k++)
+            buf_deinit(&w->watched[i].keys[k]);
+        mem_free(w->watched[i].bounds);
+    }
+}
+
+/* --- objects --- */
+
+static int64_t not_negative(int64_t us)
+{
+    return us < 0 ? 0 : us;
+}
+
+/* ../w-<k>-<tStart>-<tEnd>.jsonl[.zst|.gz] */
+static bool parse_object(struct span key, uint64_t *k, int64_t *t_start, int64_t *t_end)
+{
+    const uint8_t *name = memmem(key.ptr, key.len, "/w-", 3);
+    uint64_t numbers[3] = {0};
+    if (name == NULL)
+        return false;
+    const uint8_t *at = name + 3, *end = key.ptr + key.len;
+    for (unsigned i = 0; i < 3; i++) {
+        while (at < end && *at >= '0' && *at <= '9')
+            numbers[i] = 10 * numbers[i] + (uint64_t)(*at++ - '0');
+        if (at >= end || *at++ != (i < 2 ? '-' : '.'))
+            return false;
+    }
+    *k = numbers[0];
+    *t_start = (int64_t)numbers[1];
+    *t_end = (int64_t)numbers[2];
+    return true;
+}
+
+bool watch_accounts(void *world, struct span key)
+{
+    struct world *w = world;
+    uint64_t k = 0;
+    int64_t t_start = 0, t_end = 0;
+    if (!parse_object(key, &k, &t_start, &t_end))
+        return false;
+    for (unsigned i = 0; i < w->queues; i++) {
+        const struct watched_queue *q = &w->watched[i];
+        struct buf folder = BUF_INIT;
+        buf_puts(&folder, "/queue=");
+        buf_put_pct(&folder, span_str(world_queue_names[i]));
+        buf_putc(&folder, '/');
+        bool here = memmem(key.ptr, key.len, folder.ptr, folder.len) != NULL;
+        buf_deinit(&folder);
+        if (!here)
+            continue;
+        if (k == 0 || k > q->n_bounds)
+            return false;
+        const struct window_bounds *b = &q->bounds[k - 1];
+        return !b->known || (not_negative(b->t_start) == t_start && b->t_end == t_end);
+    }
+    return false;
+}
+
+/* --- who holds what --- */
+
+static bool is_leased(const struct world *w, const struct watched_queue *q)
+{
+    return q->leased && q->lease_expires > node_safe_time(w->node);
+}
+
+unsigned watch_free_queues(const struct world *w)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < w->queues; i++)
+        n += !is_leased(w, &w->watched[i]);
+    return n;
+}
+
+unsigned watch_held(const struct world *w, const struct instance *i)
+{
+    unsigned n = 0;
+    for (unsigned q = 0; q < w->queues; q++)
+        n += is_leased(w, &w->watched[q]) &&
+             span_eq(buf_span(&w->watched[q].holder), span_str(i->name));
+    return n;
+}
+
+unsigned watch_moves(const struct world *w)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < w->queues; i++)
+        n += w->watched[i].moves;
+    return n;
+}
+
+void watch_check_left(struct world *w, const struct instance *i)
+{
+    struct buf key = BUF_INIT;
+    struct kv_result result = {0};
+    if (watch_held(w, i) != 0)
+        world_fail(w, "%s is drained and left a lease", i->name);
+    sink_key_presence(&key, SPAN_LIT("default"), span_str(i->name));
+    struct span keys[] = {buf_span(&key)};
+    read_rows(w, keys, 1, node_safe_time(w->node), &result);
+    if (row_of(&result, buf_span(&key)) != NULL)
+        world_fail(w, "%s is drained and left its presence row", i->name);
+    kv_result_deinit(&result);
+    buf_deinit(&key);
+}
