@@ -139,7 +139,7 @@ class Play:
                 QUEEN_RAFT_DIR=self.root / "data",
                 QUEEN_S3_ENDPOINT=f"file://{self.root}/s3",
                 QUEEN_S3_MAX_WINDOW_MS=100,
-                QUEEN_S3_LEASE_TTL_MS=1000,
+                QUEEN_S3_LEASE_TTL_MS=6000,
                 QUEEN_S3_CHECKPOINT_EVERY=1,
                 QUEEN_S3_MEMORY_MB=1,
                 QUEEN_RAFT_DURABLE_EVERY_MS=60000 if row.when == "roll" else 100,  # then nothing is recycled

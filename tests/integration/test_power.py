@@ -76,7 +76,7 @@ class Campaign:
             env.lake(
                 "*",
                 QUEEN_RAFT_DIR=disk.path / "data",
-                QUEEN_S3_LEASE_TTL_MS=1000,
+                QUEEN_S3_LEASE_TTL_MS=6000,
                 QUEEN_S3_CHECKPOINT_EVERY=2,
                 **self.calls.settings,
             )
