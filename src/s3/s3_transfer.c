@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define UPLOAD_BUFFER_BYTES (256L << 10)
+#define HEAD_MAX (256u << 10)  /* bytes of an answer's head, those before it (1xx) and a trailer */
 #define DROPPED_MAX (4u << 20) /* bytes of a body that nobody wants; then the connection goes */
 #define IDLE_MAX_S 50L         /* idle connections are not used after that: servers close at 60 */
 #define LATE_MAX (16u << 10)
@@ -126,6 +127,11 @@ static int on_seek(void *ctx, curl_off_t offset, int origin)
 static size_t on_header(char *line, size_t size, size_t count, void *ctx)
 {
     struct s3_transfer *t = ctx;
+    t->head_bytes += size * count;
+    if (t->head_bytes > HEAD_MAX)
+        return 0; /* libcurl keeps every line, and knows no end of a trailer */
+    if (t->answer.head_done)
+        return size * count; /* a trailer says nothing */
     s3_answer_header(&t->answer, span_make(line, size * count));
     if (t->answer.head_done && (t->answer.code >= 300 || t->call == S3_HEAD))
         (void)curl_easy_setopt(t->easy, CURLOPT_FORBID_REUSE, 1L); /* known option */
@@ -279,7 +285,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     t->sockets = setup->sockets;
     t->at = 0;
     t->keep_max = setup->keep_max;
-    t->dropped = 0;
+    t->dropped = t->head_bytes = 0;
     t->fd = -1;
     t->reused = t->stale = t->too_large = false;
     t->body_errno = 0;

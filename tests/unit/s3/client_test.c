@@ -286,6 +286,34 @@ TEST(a_lost_answer_is_a_failed_attempt)
     stop(&f);
 }
 
+/* What comes behind a chunked body says nothing of the answer, and has an end. */
+TEST(trailers_are_no_part_of_a_head)
+{
+#define TRAILED(lines)                                                                             \
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n" lines "\r\n"
+    struct buf endless = BUF_INIT;
+    buf_puts(&endless, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n");
+    for (size_t i = 0; i < 4096; i++)
+        buf_printf(&endless, "X-%zu: %0200d\r\n", i, 0);
+    buf_puts(&endless, "\r\n");
+    const struct step steps[] = {
+        {.answer = TRAILED("ETag: \"00000000000000000000000000000000\"\r\n")},
+        {.answer = (const char *)endless.ptr, .len = endless.len, .close = true},
+        {.answer = TRAILED("")},
+    };
+    struct fixture f;
+    struct call c;
+    START(&f, steps);
+    check_put(&f, BUCKET_OK, "put 200");
+    call_init(&c, BUCKET_GET, "queen/x");
+    CHECK_EQ(run(&f, &c), BUCKET_OK);
+    CHECK_TEXT(buf_span(&c.trace), "get 0, get 200");
+    CHECK_TEXT(buf_span(&c.r.out), "hi");
+    call_deinit(&c);
+    stop(&f);
+    buf_deinit(&endless);
+}
+
 /* Bytes behind an answer, at once or later, never become the next request's answer. */
 TEST(stray_bytes_end_a_connection)
 {
