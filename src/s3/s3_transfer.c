@@ -262,6 +262,7 @@ static void set_connection(struct s3_transfer *t, const struct s3_transfer_setup
     SET(t->easy, CURLOPT_TIMEOUT_MS, (long)setup->timeout_ms);
     SET(t->easy, CURLOPT_LOW_SPEED_LIMIT, setup->stall_s > 0 ? 1L : 0L);
     SET(t->easy, CURLOPT_LOW_SPEED_TIME, (long)setup->stall_s);
+    SET(t->easy, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* new authorities hold at once */
     if (setup->ca_file != NULL)
         SET(t->easy, CURLOPT_CAINFO, setup->ca_file);
     if (setup->ca_dir != NULL)
