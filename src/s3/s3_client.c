@@ -366,7 +366,6 @@ static void build(struct s3_client *c, struct s3_op *op)
 
 static void transfer_begin(struct s3_client *c, struct s3_op *op)
 {
-    bool thinks = op->call == S3_MULTIPART_COMPLETE;
     bool last = op->cancelled; /* the abort after cancel() */
     struct s3_transfer_setup setup = {
         .https = c->place.https,
@@ -374,7 +373,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
         .ca_dir = c->ca_dir,
         .connect_timeout_ms = last ? c->limits.abort_ms : c->limits.connect_timeout_ms,
         .timeout_ms = last ? c->limits.abort_ms : c->limits.request_timeout_ms,
-        .stall_s = thinks ? 0 : c->limits.stall_s,
+        .stall_s = c->limits.stall_s,
         .keep_max = op->call == S3_GET ? op->r->get_max : S3_ANSWER_LIST_MAX,
         .sockets = &c->sockets,
         .close_socket = close_socket,

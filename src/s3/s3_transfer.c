@@ -111,6 +111,8 @@ static size_t on_read(char *out, size_t size, size_t count, void *ctx)
         return CURL_READFUNC_ABORT;
     }
     t->at += (uint64_t)n;
+    if (t->at == t->body->size) /* a store may think about it for long */
+        (void)curl_easy_setopt(t->easy, CURLOPT_LOW_SPEED_LIMIT, 0L); /* known option */
     return (size_t)n;
 }
 
@@ -260,7 +262,7 @@ static void set_connection(struct s3_transfer *t, const struct s3_transfer_setup
     SET(t->easy, CURLOPT_FRESH_CONNECT, t->fresh ? 1L : 0L);
     SET(t->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)setup->connect_timeout_ms);
     SET(t->easy, CURLOPT_TIMEOUT_MS, (long)setup->timeout_ms);
-    SET(t->easy, CURLOPT_LOW_SPEED_LIMIT, setup->stall_s > 0 ? 1L : 0L);
+    SET(t->easy, CURLOPT_LOW_SPEED_LIMIT, t->body->size > 0 ? 1L : 0L);
     SET(t->easy, CURLOPT_LOW_SPEED_TIME, (long)setup->stall_s);
     SET(t->easy, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* new authorities hold at once */
     if (setup->ca_file != NULL)

@@ -650,6 +650,25 @@ TEST(a_body_that_is_not_taken_ends)
     stop(&f);
 }
 
+/* A store may think about what it has got as long as a request may last. */
+TEST(an_answer_that_takes_its_time_is_awaited)
+{
+    static const struct step steps[] = {{.answer = OK_EMPTY, .before_ms = 3500},
+                                        {.answer = OK_EMPTY, .before_ms = 3500}};
+    struct fixture f = {.server = server_start(steps, 2)};
+    struct s3_client_options o = options_of("");
+    struct call c;
+    o.limits.stall_s = 1;
+    open_client(&f, o);
+    call_init(&c, BUCKET_GET, "queen/x");
+    bucket_submit(f.bucket, &c.r);
+    check_put(&f, BUCKET_OK, "put 200");
+    wait_for_end(&c);
+    CHECK_TEXT(buf_span(&c.trace), "get 200");
+    call_deinit(&c);
+    stop(&f);
+}
+
 /* A listener whose queue is full answers nothing. */
 TEST(a_connection_that_does_not_come_ends)
 {
