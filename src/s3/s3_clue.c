@@ -21,9 +21,7 @@ static bool shows_secret(struct span name, const struct span *secrets, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct span secret = secrets[i];
-        if (secret.len < SECRET_IN_NAME_MIN
-                ? span_eq(name, secret)
-                : memmem(name.ptr, name.len, secret.ptr, secret.len) != NULL)
+        if (secret.len < SECRET_IN_NAME_MIN ? span_eq(name, secret) : span_contains(name, secret))
             return true;
     }
     return false;

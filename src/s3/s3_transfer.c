@@ -415,6 +415,10 @@ static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
         t->silence = BUCKET_SILENT; /* not the bucket's fault */
         (void)snprintf(t->text, sizeof(t->text), "read the object's spool file: %s",
                        strerrordesc_np(t->body_errno));
+    } else if (t->head_bytes > HEAD_MAX || t->dropped > DROPPED_MAX) {
+        t->silence = BUCKET_NOT_HTTP;
+        (void)snprintf(t->text, sizeof(t->text), "the answer's %s has no end",
+                       t->head_bytes > HEAD_MAX ? "head" : "body");
     } else if (t->text[0] == '\0') {
         (void)snprintf(t->text, sizeof(t->text), "%s", curl_easy_strerror(result));
     }

@@ -308,6 +308,7 @@ TEST(trailers_are_no_part_of_a_head)
     call_init(&c, BUCKET_GET, "queen/x");
     CHECK_EQ(run(&f, &c), BUCKET_OK);
     CHECK_TEXT(buf_span(&c.trace), "get 0, get 200");
+    CHECK_TEXT(span_str(c.first_error), "transport: the answer's head has no end");
     CHECK_TEXT(buf_span(&c.r.out), "hi");
     call_deinit(&c);
     stop(&f);
