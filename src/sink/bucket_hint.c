@@ -251,12 +251,10 @@ static bool clock_differs(const struct hint *h)
 
 static bool wants_https(const struct hint *h)
 {
-    const struct span error = h->s->error;
-
     if (is_https(h->set))
         return false;
     if (!h->s->clue->to_https &&
-        !(h->s->status == 400 && memmem(error.ptr, error.len, "HTTPS", 5) != NULL))
+        !(h->s->status == 400 && span_contains(h->s->error, SPAN_LIT("HTTPS"))))
         return false;
     SAY(h, "the store wants TLS: QUEEN_S3_ENDPOINT has to begin with https://");
     return true;
