@@ -72,7 +72,8 @@ struct s3_client {
     struct s3_sockets sockets;
     unsigned transfers;
     bool cancelled;
-    uint8_t *scratch; /* HASH_PIECE */
+    int64_t aborts_end_us; /* when cancelled: none begins after that */
+    uint8_t *scratch;      /* HASH_PIECE */
     pthread_mutex_t lock;
     struct {
         struct bucket_request *first, **end; /* submitted, not taken yet */
@@ -476,6 +477,7 @@ static void cancel_all(struct s3_client *c)
 {
     int64_t nearest;
     c->cancelled = true;
+    c->aborts_end_us = clock_mono_us(c->clock) + (int64_t)c->limits.abort_ms * 1000;
     (void)wait_take_due(&c->waiting, 0, true, &nearest); /* they stand in ops too */
     for (struct s3_op *op = c->ops, *next; op != NULL; op = next) {
         next = op->next;
@@ -545,7 +547,10 @@ static void work(struct s3_client *c)
             if (pieces++ < HASH_PIECES_MAX)
                 hash_piece(c, op); /* may end it */
         } else if (op->state == OP_READY && c->transfers < c->limits.transfers_max) {
-            transfer_begin(c, op);
+            if (op->cancelled && clock_mono_us(c->clock) >= c->aborts_end_us)
+                finish(c, op); /* a redo makes another upload; the store's rules end this one */
+            else
+                transfer_begin(c, op);
         }
     }
 }

@@ -18,10 +18,11 @@ struct s3_limits {
     unsigned request_timeout_ms; /* 120,000: a whole request */
     unsigned stall_s;            /* 60: not a byte of a body goes out. When it is out, a store may
                                     think about it for long */
-    unsigned abort_ms;           /* 250: the abort of an upload after cancel() */
-    unsigned transfers_max;      /* 64 at once; what is beyond waits */
-    int64_t retry_step_us;       /* ATTEMPTS_STEP_US */
-    uint64_t part_bytes;         /* S3_PART_BYTES */
+    unsigned abort_ms;      /* 250: the abort of an upload after cancel(); and none begins later
+                                    than that */
+    unsigned transfers_max; /* 64 at once; what is beyond waits */
+    int64_t retry_step_us;  /* ATTEMPTS_STEP_US */
+    uint64_t part_bytes;    /* S3_PART_BYTES */
 };
 
 /* Spans are copied. */

@@ -1103,4 +1103,38 @@ TEST(cancel_aborts_an_upload)
     stop(&f);
 }
 
+/* Nor do many of them, one after another: what is open is aborted at once or not at all. */
+TEST(many_aborts_take_no_longer_than_one)
+{
+#define OPEN 40
+    struct step *steps = MEM_ARRAY(struct step, 3 * OPEN);
+    struct call *calls = MEM_ARRAY(struct call, OPEN);
+    struct fixture f;
+    for (size_t i = 0; i < 3 * OPEN; i++)
+        steps[i] = i < OPEN ? (struct step){.answer = CREATED} : (struct step){.before_ms = 60000};
+    f.server = server_start(steps, 3 * OPEN);
+    struct s3_client_options o = options_of("");
+    o.multipart_threshold = 2 * PART;
+    o.limits.part_bytes = PART;
+    o.limits.transfers_max = 2;
+    o.limits.abort_ms = 300;
+    open_client(&f, o);
+    for (size_t i = 0; i < OPEN; i++) {
+        put_init(&calls[i], span_make(big, sizeof(big)));
+        bucket_submit(f.bucket, &calls[i].r);
+    }
+    server_wait(f.server, OPEN + 2); /* all are open, two parts hang */
+    int64_t before = now_ms();
+    bucket_cancel(f.bucket);
+    for (size_t i = 0; i < OPEN; i++) {
+        wait_for_end(&calls[i]);
+        CHECK_EQ(calls[i].r.outcome, BUCKET_CANCELLED);
+        call_deinit(&calls[i]);
+    }
+    CHECK(now_ms() - before < 3000);
+    stop(&f);
+    mem_free(steps);
+    mem_free(calls);
+}
+
 TEST_MAIN()
