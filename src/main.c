@@ -181,10 +181,23 @@ static enum err open_db(void *ctx, struct db **out, struct error *error)
     const struct db_rocks_options options = {
         .path = b->db_path,
         .block_cache_bytes = BLOCK_CACHE_BYTES,
-        .write_buffer_bytes = WRITE_BUFFER_BYTES,
+        .write_buffer_bytes = node_write_buffer_bytes(b->disk, BALLAST_BYTES, WRITE_BUFFER_BYTES),
         .open_files_max = b->files.db,
     };
     return db_rocks_open(&options, out, error);
+}
+
+/* A disk that is too full to open anything on it is waited for; a signal ends that. */
+static enum err open_node(struct broker *b, const struct node_options *options, struct error *error)
+{
+    for (bool said = false;; said = true) {
+        enum err err = node_open(options, &b->node, error);
+        if (err != ERR_NO_SPACE)
+            return err;
+        if (!said)
+            log_msg(LOG_ERROR, "boot", "the disk is full, waiting for room: %s", error->text);
+        (void)nanosleep(&(const struct timespec){.tv_sec = 1}, NULL);
+    }
 }
 
 static enum err start_node(struct broker *b, struct error *error)
@@ -214,7 +227,8 @@ static enum err start_node(struct broker *b, struct error *error)
         options.disk_low_pct = c->disk_low_pct;
         options.log_handles_max = b->files.logs;
         options.ballast_bytes = BALLAST_BYTES;
-        err = node_open(&options, &b->node, error);
+        options.open_behind = true;
+        err = open_node(b, &options, error);
     }
     if (err != ERR_OK)
         error_wrap(error, "QUEEN_RAFT_DIR=%s", c->dir);

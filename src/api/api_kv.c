@@ -297,6 +297,7 @@ static void run_read(struct waiter *w)
     node_read_end(node);
     int64_t now = clock_mono_us(a->options.clock);
     bool over = atomic_load(&a->draining) || (due && node_is_stopped(node));
+    due = due && !node_clock_paused(node);
     if (err == ERR_OK && due && now < k->deadline_us && !over) {
         kv_result_deinit(&result);
         bool first = w->links == NULL;

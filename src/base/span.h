@@ -46,6 +46,12 @@ static inline bool span_starts_with(struct span s, struct span prefix)
     return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
 }
 
+/* An empty part is in every span. */
+static inline bool span_contains(struct span s, struct span part)
+{
+    return part.len == 0 || (s.len > 0 && memmem(s.ptr, s.len, part.ptr, part.len) != NULL);
+}
+
 /* from <= to <= s.len */
 static inline struct span span_sub(struct span s, size_t from, size_t to)
 {

@@ -46,6 +46,16 @@ static int root_of(struct disk *d)
     return ((struct real_disk *)d)->root;
 }
 
+/* Names the call, the path, the offset and errno. */
+static enum err fail_at(struct error *error, const char *call, const char *path, uint64_t at)
+{
+    int number = errno;
+    char text[128];
+    return error_set(error, number == ENOSPC || number == EDQUOT ? ERR_NO_SPACE : ERR_IO,
+                     "%s %s: offset %llu: %s", call, path, (unsigned long long)at,
+                     strerror_r(number, text, sizeof(text)));
+}
+
 /* Names the call, the path and errno. */
 static enum err fail(struct error *error, enum err code, const char *call, const char *path)
 {
@@ -64,6 +74,9 @@ static enum err fail_errno(struct error *error, const char *call, const char *pa
         return fail(error, ERR_NOT_FOUND, call, path);
     case EEXIST:
         return fail(error, ERR_EXISTS, call, path);
+    case EMFILE:
+    case ENFILE:
+        return fail(error, ERR_AGAIN, call, path); /* says nothing about the disk */
     default:
         return fail(error, ERR_IO, call, path);
     }
@@ -110,7 +123,7 @@ static enum err real_read(struct disk *d, struct disk_file *f, uint64_t at, void
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail(error, ERR_IO, "read", f->path);
+            return fail_at(error, "read", f->path, at);
         if (n == 0)
             return error_set(error, ERR_SHORT, "read %s: file ends at %llu, %zu bytes missing",
                              f->path, (unsigned long long)at, len);
@@ -148,12 +161,10 @@ static enum err real_write(struct disk *d, struct disk_file *f, uint64_t at,
         ssize_t done = pwritev(f->fd, iov, count, (off_t)at);
         if (done < 0 && errno == EINTR)
             continue;
-        if (done < 0)
-            return fail_errno(error, "write", f->path);
-        if (done == 0) {
+        if (done == 0)
             errno = EIO; /* would never end */
-            return fail(error, ERR_IO, "write", f->path);
-        }
+        if (done <= 0)
+            return fail_at(error, "write", f->path, at);
         at += (uint64_t)done;
         size_t left = (size_t)done;
         while (left > 0) {

@@ -19,6 +19,41 @@
 #define SWEEP_ROWS 512
 #define REAP_PARTITIONS 4096
 
+void node_count_dirty(struct node *n)
+{
+    atomic_store(&n->dirty_bytes, state_dirty_bytes(n->state));
+    atomic_store(&n->active_bytes, state_active_bytes(n->state));
+}
+
+void node_want_checkpoint(struct node *n)
+{
+    atomic_store(&n->checkpoint_wanted, true);
+    pthread_mutex_lock(&n->mutex);
+    pthread_cond_signal(&n->checkpoint_wake);
+    pthread_mutex_unlock(&n->mutex);
+}
+
+/* The batch in the database's log, and a table of it and of what the write buffers hold. */
+uint64_t node_checkpoint_need(struct node *n)
+{
+    struct db *db = state_db(n->state);
+    uint64_t buffered = db->ops->buffered != NULL ? db->ops->buffered(db) : 0;
+    return 2 * atomic_load(&n->dirty_bytes) + buffered;
+}
+
+/* The database must not meet a full disk: it would refuse writes for long after (db_rocks.c). */
+static enum err check_room(struct node *n, struct error *error)
+{
+    struct disk_usage usage;
+    uint64_t need = node_checkpoint_need(n);
+    do {
+        if (disk_usage(n->options.disk, &usage, NULL) != ERR_OK || usage.free_bytes >= need)
+            return ERR_OK;
+    } while (node_make_room(n));
+    return error_set(error, ERR_NO_SPACE, "%llu bytes are free, it may take %llu",
+                     (unsigned long long)usage.free_bytes, (unsigned long long)need);
+}
+
 static enum err write_frozen(struct node *n, struct error *error)
 {
     TRY(disk_sync_all(n->options.disk, error));
@@ -67,24 +102,40 @@ static enum err destroy_freed(struct node *n, uint64_t durable, struct error *er
     return err;
 }
 
-static bool freeze(struct node *n)
+static bool freeze(struct node *n, uint64_t *bytes_out)
 {
     state_write_lock(n->state);
     bool changed = !n->half_applied && state_meta(n->state)->applied > atomic_load(&n->durable);
     if (changed) {
-        atomic_store(&n->checkpoint_bytes_mark, atomic_load(&n->applied_bytes));
+        *bytes_out = atomic_load(&n->applied_bytes);
+        atomic_store(&n->checkpoint_bytes_mark, *bytes_out);
         state_freeze(n->state);
+        node_count_dirty(n);
     }
     state_write_unlock(n->state);
     return changed;
+}
+
+/* Apply may wait for what was done. */
+static void wake_waiting(struct node *n)
+{
+    pthread_mutex_lock(&n->mutex);
+    pthread_cond_broadcast(&n->space_wake);
+    pthread_mutex_unlock(&n->mutex);
 }
 
 enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
 {
     *did_out = false;
     n->last_checkpoint_mono = clock_mono_us(n->options.clock);
-    if (atomic_load(&n->stopped) || !freeze(n))
+    atomic_store(&n->checkpoint_wanted, false);
+    if (atomic_load(&n->stopped) || atomic_load(&n->applied) == atomic_load(&n->durable))
         return ERR_OK;
+    TRY(check_room(n, error));
+    uint64_t bytes = 0;
+    if (!freeze(n, &bytes))
+        return ERR_OK;
+    wake_waiting(n);
     uint64_t index = state_frozen_applied(n->state);
     enum err err = write_frozen(n, error);
     if (err != ERR_OK) {
@@ -92,7 +143,10 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
         return err;
     }
     state_frozen_done(n->state);
-    atomic_store(&n->dirty_bytes, 0); /* what came meanwhile is counted by the next entry */
+    state_read_lock(n->state);
+    node_count_dirty(n);
+    state_read_unlock(n->state);
+    atomic_store(&n->checkpointed_bytes, bytes);
     atomic_store(&n->durable, index);
     atomic_fetch_add(&n->checkpoints, 1);
     *did_out = true;
@@ -125,7 +179,8 @@ static void report(struct node *n, enum err err, const struct error *error)
         return;
     }
     bool known = atomic_load(&n->storage_full);
-    (void)node_ballast_drop(n); /* the next one may need it */
+    if (node_make_room(n))
+        node_want_checkpoint(n);
     if (!known)
         log_msg(LOG_ERROR, "node",
                 "checkpoint: %s: writes that grow storage are refused until there is room",
@@ -143,16 +198,19 @@ bool node_pump_checkpoint(struct node *n)
     return did;
 }
 
+bool node_checkpoint_full(const struct node *n)
+{
+    uint64_t since = atomic_load(&n->applied_bytes) - atomic_load(&n->checkpoint_bytes_mark);
+    return since >= n->options.durable_every_bytes ||
+           atomic_load(&n->dirty_bytes) >= node_dirty_due(n);
+}
+
 bool node_pump_checkpoint_due(struct node *n)
 {
     if (atomic_load(&n->applied) == atomic_load(&n->durable))
         return false;
-    state_read_lock(n->state);
-    size_t dirty = state_dirty_bytes(n->state);
-    state_read_unlock(n->state);
-    uint64_t since = atomic_load(&n->applied_bytes) - atomic_load(&n->checkpoint_bytes_mark);
     int64_t age = clock_mono_us(n->options.clock) - n->last_checkpoint_mono;
-    return dirty >= n->options.dirty_max_bytes / 2 || since >= n->options.durable_every_bytes ||
+    return atomic_load(&n->checkpoint_wanted) || node_checkpoint_full(n) ||
            age >= (int64_t)n->options.durable_every_ms * 1000;
 }
 
@@ -169,9 +227,7 @@ void node_checkpoint_thread(void *ctx)
         node_pump_space(n);
         if (node_pump_checkpoint_due(n)) {
             (void)node_pump_checkpoint(n); /* whether it did anything does not matter here */
-            pthread_mutex_lock(&n->mutex);
-            pthread_cond_broadcast(&n->space_wake);
-            pthread_mutex_unlock(&n->mutex);
+            wake_waiting(n);
         }
         pthread_mutex_lock(&n->mutex);
     }

@@ -15,13 +15,16 @@
 #define NODE_SPACE_CHECK_EVERY_US 1000000
 #define NODE_CLOCK_ENTRY_EVERY_US 250000 /* decisions.md 12: at most 4 clock entries a second */
 
-/* One entry on its way from the log writer to apply: its commands are its requests, in order. */
+/* One entry on its way to apply: from the log writer, then its commands are its requests, in
+ * order; or found in the log at boot. */
 struct node_entry {
-    uint64_t index;
+    uint64_t index, term;
     int64_t clock;
     uint32_t count;
-    uint64_t bytes; /* of its commands */
+    uint64_t bytes;     /* of its commands */
+    uint64_t log_bytes; /* of those that append to queue logs */
     struct node_request *first;
+    struct buf replay; /* found at boot: the whole of it */
     struct node_entry *next;
 };
 
@@ -52,8 +55,13 @@ struct node {
     } log;
 
     /* Apply thread. */
-    struct push_effects effects;
-    uint64_t *touched; /* queue ids that the current entry appended to */
+    struct node_entry *current;  /* taken and not done with: it waits for room */
+    struct push_effects effects; /* of the current entry: its runs */
+    struct qlog **run_logs;      /* whose each of them is */
+    size_t run_logs_cap;
+    size_t runs_done;     /* so many are appended */
+    struct buf run_names; /* partitions of the others, once the lock was let go */
+    uint64_t *touched;    /* queue ids that the current entry appended to */
     size_t touched_n, touched_cap;
     uint64_t bytes_since_space_check;
     struct {
@@ -62,12 +70,14 @@ struct node {
     } hooks[NODE_HOOKS_MAX];
     size_t n_hooks;
 
-    /* An entry failed half-way: the state must never reach the database. Under the state's lock,
-     * not the atomic `stopped`, which a checkpoint may have looked at before it waited for that
-     * lock. */
+    /* An entry is applied half-way, for want of room or by a failure: the state must not reach the
+     * database. Under the state's lock, not the atomic `stopped`, which a checkpoint may have
+     * looked at before it waited for that lock. Apply alone writes it. */
     bool half_applied;
 
-    bool ended; /* node_end() was called; its caller's thread */
+    bool opened;         /* recovery is over */
+    bool ended;          /* node_end() was called; its caller's thread */
+    uint64_t recover_to; /* the last entry that was found at boot */
 
     struct {
         pthread_mutex_t mutex; /* taken last */
@@ -100,12 +110,19 @@ struct node {
 
     _Atomic int64_t safe_time;
     _Atomic uint64_t applied, durable, queued_bytes, applied_bytes;
-    _Atomic uint64_t checkpoint_bytes_mark; /* applied_bytes at the last checkpoint */
-    _Atomic uint64_t dirty_bytes; /* as of the last entry or checkpoint, for who must not wait */
+    _Atomic uint64_t checkpoint_bytes_mark;     /* applied_bytes at the last freeze */
+    _Atomic uint64_t checkpointed_bytes;        /* applied_bytes of the last durable checkpoint */
+    _Atomic uint64_t dirty_bytes, active_bytes; /* of the state, for who must not wait */
     _Atomic uint64_t proposals, entries, checkpoints, inflight;
     atomic_bool stopped;
     atomic_bool storage_full; /* the gate is shut */
     atomic_bool space_tight;  /* not enough room for what is on its way; for the moment */
+    /* The disk was full and the ballast is not there again: less is done (space.c). With
+     * storage_full, under the ballast's mutex when it is written. */
+    atomic_bool emergency;
+    atomic_bool checkpoint_wanted; /* at once */
+    /* As of the last look at the disk. */
+    _Atomic uint64_t free_bytes, total_bytes, applied_bytes_then;
 
     struct thread *log_thread, *apply_thread, *checkpoint_thread, *scrub_thread;
 };
@@ -119,20 +136,35 @@ int64_t node_clock_now_locked(struct node *n);
 void node_log_thread(void *ctx);
 
 /* apply.c */
-ERR_CHECK enum err node_replay_entry(void *ctx, const struct wal_entry *entry, struct error *error);
+ERR_CHECK enum err node_replay_entry(void *ctx, const struct wal_entry *found, struct error *error);
 void node_apply_thread(void *ctx);
+/* Fails what is committed and not applied, at the end. */
+void node_drop_entries(struct node *n);
 struct node_log *node_log_add(struct node *n, uint64_t queue_id, struct qlog *log);
 
 /* checkpoint.c */
 void node_checkpoint_thread(void *ctx);
 ERR_CHECK enum err node_checkpoint(struct node *n, bool *did_out, struct error *error);
+void node_want_checkpoint(struct node *n);
+void node_count_dirty(struct node *n); /* the state's lock is held */
+/* There is enough for a checkpoint that it should not wait for its time. Any thread. */
+bool node_checkpoint_full(const struct node *n);
+/* Bytes on the disk that the next checkpoint may take. */
+uint64_t node_checkpoint_need(struct node *n);
 
 /* space.c */
 
-/* Takes over a ballast that is there; gives it up at once where the disk is full. */
-void node_ballast_find(struct node *n);
-/* The disk is full: shuts the gate and gives the ballast's space back. False when there is none. */
-bool node_ballast_drop(struct node *n);
+/* Before recovery. Takes over a ballast that is there; gives it up at once where the disk is full.
+ * The gate starts shut when the folder was in use and has no whole one. */
+void node_ballast_find(struct node *n, bool founded);
+/* The disk is full: shuts the gate and gives back the ballast, then what else can be spared. False
+ * when nothing is left. */
+bool node_make_room(struct node *n);
+/* The state's overlay may hold so much, and starts a checkpoint with so much. */
+uint64_t node_dirty_max(const struct node *n);
+uint64_t node_dirty_due(const struct node *n);
+/* Must `more` bytes of commands that grow storage be refused? */
+bool node_space_refuses(struct node *n, uint64_t more);
 
 /* scrub.c */
 void node_scrub_thread(void *ctx);

@@ -3,8 +3,9 @@
  * While a write is on its way to the disk new requests queue up; the next write takes them all. The
  * clock of an entry is given here, when it is proposed (docs/architecture.md, Clock): max(wall
  * clock, previous clock + max(1, previous entry's command count), previous clock + half the
- * monotonic time since). A write that fails for want of space fails its requests only; any other
- * failure stops the node, since nobody knows whether its entries will be there after a restart. */
+ * monotonic time since). A write that fails for want of space fails its requests only, and those
+ * that do not grow storage are tried again in the room of the ballast; any other failure stops the
+ * node, since nobody knows whether its entries will be there after a restart. */
 #include "node/internal.h"
 
 #include "base/mem.h"
@@ -65,7 +66,7 @@ void node_submit(struct node *n, struct node_request *r)
     r->err = ERR_OK;
     if (r->body.len + ENTRY_HEADER_SIZE + COMMAND_HEADER_SIZE > n->options.entry_max_bytes)
         refusal = ERR_TOO_LARGE;
-    else if (r->grows_storage && node_storage_full(n))
+    else if (r->grows_storage && node_space_refuses(n, entry_cost(r)))
         refusal = ERR_STORAGE_FULL;
 
     atomic_fetch_add(&n->inflight, 1);
@@ -95,6 +96,7 @@ static struct node_entry *entry_take(struct node *n, struct node_request **list)
         if (entry->count > 0 && entry->bytes + entry_cost(r) > n->options.batch_max_bytes)
             break;
         entry->bytes += entry_cost(r);
+        entry->log_bytes += r->type == COMMAND_PUSH ? r->body.len : 0;
         *list = r->next;
         r->next = NULL;
         *end = r;
@@ -133,6 +135,7 @@ static void write_begin(struct node *n, struct log_write *w)
 static void write_add(struct node *n, struct log_write *w, struct node_entry *entry)
 {
     entry->index = n->log.next_index + w->n;
+    entry->term = n->replicator->ops->term(n->replicator);
     entry_stamp(n, entry);
     *w->last = entry;
     w->last = &entry->next;
@@ -169,7 +172,10 @@ static void write_gather(struct node *n, struct log_write *w)
     }
 }
 
-static void write_fail(struct node *n, struct log_write *w, enum err err)
+/* Takes the write apart again. Requests that grow storage, or all when `retry` is NULL, are failed;
+ * the others come to *retry. */
+static void write_fail(struct node *n, struct log_write *w, enum err err,
+                       struct node_request **retry)
 {
     struct node_entry *entry = w->first;
     while (entry != NULL) {
@@ -177,7 +183,13 @@ static void write_fail(struct node *n, struct log_write *w, enum err err)
         struct node_request *r = entry->first;
         while (r != NULL) {
             struct node_request *next_request = r->next;
-            node_complete(n, r, err);
+            if (retry == NULL || r->grows_storage) {
+                node_complete(n, r, err);
+            } else {
+                r->next = NULL;
+                *retry = r;
+                retry = &r->next;
+            }
             r = next_request;
         }
         mem_free(entry);
@@ -196,20 +208,23 @@ static void write_commit(struct node *n, struct log_write *w)
     pthread_mutex_unlock(&n->mutex);
 }
 
-static void write_run(struct node *n, struct log_write *w)
+/* A disk that is full costs the ballast; *retry are those that may go into its room. */
+static void write_run(struct node *n, struct log_write *w, struct node_request **retry)
 {
     struct error error = {0};
+    *retry = NULL;
     write_gather(n, w);
     enum err err = n->replicator->ops->propose(n->replicator, w->appends, w->n, &error);
     if (err == ERR_OK) {
         write_commit(n, w);
         return;
     }
-    if (err == ERR_NO_SPACE)
-        (void)node_ballast_drop(n); /* for what comes next; this write is refused */
-    else
-        node_fail(n, "log write", &error);
-    write_fail(n, w, err == ERR_NO_SPACE ? ERR_STORAGE_FULL : ERR_STOPPED);
+    if (err == ERR_NO_SPACE) {
+        write_fail(n, w, ERR_STORAGE_FULL, node_make_room(n) ? retry : NULL);
+        return;
+    }
+    node_fail(n, "log write", &error);
+    write_fail(n, w, ERR_STOPPED, NULL);
 }
 
 /* Is an empty clock entry due now? *wait_out: how long until it may be, when one is wanted. Mutex
@@ -217,7 +232,7 @@ static void write_run(struct node *n, struct log_write *w)
 static bool clock_entry_due(struct node *n, int64_t *wait_out)
 {
     *wait_out = -1;
-    if (!n->shared.clock_wanted)
+    if (!n->shared.clock_wanted || atomic_load(&n->emergency))
         return false;
     int64_t since = clock_mono_us(n->options.clock) - n->shared.last_clock_entry_mono;
     if (since >= NODE_CLOCK_ENTRY_EVERY_US)
@@ -259,8 +274,16 @@ static void write_requests(struct node *n, struct node_request *requests, bool c
         while (w.n < NODE_ENTRIES_PER_WRITE_MAX && w.bytes < NODE_WRITE_BYTES_MAX &&
                (requests != NULL || (clock && w.n == 0)))
             write_add(n, &w, entry_take(n, &requests));
-        write_run(n, &w);
+        struct node_request *retry;
+        write_run(n, &w, &retry);
+        if (retry != NULL)
+            write_requests(n, retry, false); /* no more often than there is something to give up */
     } while (requests != NULL);
+}
+
+bool node_clock_paused(const struct node *n)
+{
+    return atomic_load(&n->emergency);
 }
 
 bool node_pump_log(struct node *n)

@@ -125,6 +125,7 @@ static void node_free(struct node *n)
 {
     if (n == NULL)
         return;
+    node_drop_entries(n); /* found at boot, if it was refused */
     free_log_table(n);
     qlog_set_close(n->logs);
     state_close(n->state);
@@ -134,6 +135,8 @@ static void node_free(struct node *n)
     buf_deinit(&n->log.headers);
     mem_free(n->log.parts);
     push_effects_deinit(&n->effects);
+    buf_deinit(&n->run_names);
+    mem_free(n->run_logs);
     mem_free(n->touched);
     pthread_mutex_destroy(&n->mutex);
     pthread_mutex_destroy(&n->ballast.mutex);
@@ -201,6 +204,7 @@ void node_end(struct node *n)
     if (n->options.manual) {
         while (node_pump_apply(n)) {
         }
+        node_drop_entries(n);
     } else {
         thread_join(n->log_thread);
         thread_join(n->apply_thread);
@@ -223,17 +227,7 @@ void node_abandon(struct node *n)
     ASSERT(n->options.manual);
     begin_close(n);
     fail_pending(n);
-    while (n->shared.apply_first != NULL) {
-        struct node_entry *entry = n->shared.apply_first;
-        n->shared.apply_first = entry->next;
-        struct node_request *r = entry->first;
-        while (r != NULL) {
-            struct node_request *next = r->next;
-            node_complete(n, r, ERR_STOPPED);
-            r = next;
-        }
-        mem_free(entry);
-    }
+    node_drop_entries(n);
     node_free(n);
 }
 

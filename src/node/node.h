@@ -34,9 +34,16 @@ struct node_options {
     unsigned log_handles_max; /* queue-log files kept open */
     double disk_high_pct, disk_low_pct;
     uint64_t ballast_bytes; /* kept back for a full disk, at most a tenth of it; 0 = none */
+    /* What the log holds and the disk has no room for is applied when there is room, instead of
+     * refusing the boot with ERR_NO_SPACE. */
+    bool open_behind;
 };
 
 void node_options_default(struct node_options *o);
+
+/* How large the state database's write buffers may be, two of them in memory, for a disk and the
+ * ballast that is wanted there; at most `most`. */
+uint64_t node_write_buffer_bytes(struct disk *disk, uint64_t ballast_bytes, uint64_t most);
 
 /* Opens, recovers and (unless manual) starts the threads. Boot refusals come as one sentence in
  * *error. */
@@ -86,6 +93,9 @@ void node_submit(struct node *n, struct node_request *r);
 uint64_t node_queued_bytes(const struct node *n); /* submitted and not yet applied, for admission */
 /* Writes that grow storage are refused now: the gate (decisions.md 20). */
 bool node_storage_full(const struct node *n);
+/* No clock entries are made while there is no ballast: who would wait for one takes what is
+ * applied as it is. */
+bool node_clock_paused(const struct node *n);
 /* Asks for an empty clock entry now; coalesced, at most 4 a second (else it is made as soon as
  * allowed). */
 void node_request_clock_entry(struct node *n);
@@ -129,7 +139,7 @@ void node_status(struct node *n, struct node_status *out);
 /* --- manual mode: each does one step and returns whether it did anything --- */
 
 bool node_pump_log(struct node *n);        /* one WAL write of everything queued */
-bool node_pump_apply(struct node *n);      /* one committed entry */
+bool node_pump_apply(struct node *n);      /* one committed entry; false also when it must wait */
 bool node_pump_checkpoint(struct node *n); /* one whole checkpoint */
 bool node_pump_checkpoint_due(struct node *n);
 void node_pump_scrub(struct node *n); /* reads every queue log through */

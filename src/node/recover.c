@@ -9,8 +9,8 @@
  * Order: lock → format and identity → state at its checkpoint A → WAL, which checks that every
  * index from A + 1 is there and writes those entries back in place before anything is applied →
  * queue logs cut to their length at A, folders the state does not know removed → replay. Nothing is
- * changed before the checks passed; what does not fit refuses the boot with one sentence that names
- * the file. */
+ * changed before the checks passed but the ballast and spares, on a full disk; what does not fit
+ * together refuses the boot with one sentence that names the file. */
 #include "node/internal.h"
 
 #include "base/log.h"
@@ -194,16 +194,34 @@ static enum err open_logs(struct node *n, struct error *error)
     return err;
 }
 
+/* What the checkpoint had: replay goes on from there. */
 static void publish(struct node *n)
 {
     const struct state_meta *meta = state_meta(n->state);
     int64_t safe_time = meta->last_clock > meta->max_stamp ? meta->last_clock : meta->max_stamp;
     atomic_store(&n->safe_time, safe_time);
     atomic_store(&n->applied, meta->applied);
-    n->log.next_index = meta->applied + 1;
+    atomic_store(&n->durable, meta->applied);
     n->shared.last_clock = meta->last_clock;
     n->shared.last_count = meta->last_count;
+}
+
+static enum err replay(struct node *n, struct error *error)
+{
+    uint64_t from = state_meta(n->state)->applied;
+    n->recover_to = wal_last_index(n->wal);
+    TRY(wal_replay(n->wal, from, node_replay_entry, n, error));
+    n->log.next_index = n->recover_to + 1;
     n->shared.last_mono = clock_mono_us(n->options.clock);
+    uint64_t applied = atomic_load(&n->applied);
+    log_msg(LOG_INFO, "node", "recovered: checkpoint %llu, %llu entries replayed, %zu queues",
+            (unsigned long long)from, (unsigned long long)(applied - from),
+            state_queue_count(n->state));
+    if (n->current != NULL)
+        log_msg(LOG_ERROR, "node",
+                "the disk is full: %llu entries more are applied when there is room",
+                (unsigned long long)(n->recover_to - applied));
+    return ERR_OK;
 }
 
 enum err node_recover(struct node *n, struct error *error)
@@ -211,20 +229,16 @@ enum err node_recover(struct node *n, struct error *error)
     bool has_data = false, founded = false;
     TRY(take_lock(n, error));
     TRY(folder_has_data(n, &has_data, error));
-    node_ballast_find(n);
+    node_ballast_find(n, has_data);
     TRY(check_format(n, has_data, error));
     TRY(check_identity(n, has_data, &founded, error));
     TRY(open_state(n, error));
-    atomic_store(&n->durable, state_meta(n->state)->applied);
+    publish(n);
     TRY(open_wal(n, error));
     TRY(open_logs(n, error));
-    uint64_t from = state_meta(n->state)->applied;
-    TRY(wal_replay(n->wal, from, node_replay_entry, n, error));
+    TRY(replay(n, error));
     if (!founded)
         TRY(write_identity(n, true, error));
-    publish(n);
-    log_msg(LOG_INFO, "node", "recovered: checkpoint %llu, %llu entries replayed, %zu queues",
-            (unsigned long long)from, (unsigned long long)(state_meta(n->state)->applied - from),
-            state_queue_count(n->state));
+    n->opened = true;
     return ERR_OK;
 }

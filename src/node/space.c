@@ -1,11 +1,18 @@
-/* Space: the disk gate, and the ballast that gets the node out of a full disk.
+/* Space: the disk gate, and the ballast that gets the node out of a full disk (decisions.md 20).
  *
- * The gate refuses writes that grow storage from HIGH per cent of the disk on. It looks once a
- * second, and other processes write there too, so the disk may be full all the same. Then what is
- * committed already must still be applied, half an entry above all, or nothing behind it is: not
- * even the deletion that would make room. So a file of nothing is kept; whoever meets the full disk
- * first, apply, the log writer or the checkpoint, removes it and goes on. Until it is there again
- * only what does not grow storage is admitted.
+ * The gate refuses writes that grow storage from HIGH per cent of the disk on, and while there is
+ * less than twice what is on its way to the disk may take. It looks once a second, and other
+ * processes write there too, so the disk may be full all the same. Then what is committed already
+ * must still be applied, or nothing behind it is: not even the deletion that would make room. So a
+ * file of nothing is kept; whoever meets the full disk first, apply, the log writer or the
+ * checkpoint, removes it and goes on.
+ *
+ * Until it is there again is an emergency: only what does not grow storage is admitted, no clock
+ * entries are made, and the ballast's room is shared out so that a checkpoint always fits, since it
+ * is what lets deleted queues' files go. With B the ballast: RocksDB's write buffers hold B/4 at
+ * most (node_write_buffer_bytes), the overlay B/4; a checkpoint writes the overlay to RocksDB's log
+ * and perhaps both to a table, 3/4 B in all, and apply begins no entry that would not leave room
+ * for that.
  *
  * The file needs no sync: whatever a crash leaves of it is taken over or made whole again. */
 #include "node/internal.h"
@@ -13,25 +20,106 @@
 #include "base/log.h"
 
 #define BALLAST_FILE "ballast"
+#define WRITE_BUFFERS_IN_BALLAST 8 /* two of them are a quarter */
 
-void node_ballast_find(struct node *n)
+static uint64_t ballast_size(const struct node *n, uint64_t total_bytes)
 {
-    struct disk *disk = n->options.disk;
-    struct disk_file *f = NULL;
-    struct disk_usage usage;
-    if (disk_open(disk, BALLAST_FILE, DISK_READ, &f, NULL) != ERR_OK)
-        return;
-    disk_close(disk, f);
-    n->ballast.held = true;
-    if (disk_usage(disk, &usage, NULL) == ERR_OK && usage.free_bytes < n->options.ballast_bytes / 4)
-        (void)node_ballast_drop(n); /* recovery writes before anything could ask for it */
+    uint64_t tenth = total_bytes / 10;
+    return n->options.ballast_bytes < tenth ? n->options.ballast_bytes : tenth;
 }
 
-bool node_ballast_drop(struct node *n)
+uint64_t node_write_buffer_bytes(struct disk *disk, uint64_t ballast_bytes, uint64_t most)
+{
+    struct disk_usage usage;
+    if (ballast_bytes == 0 || disk_usage(disk, &usage, NULL) != ERR_OK)
+        return most;
+    uint64_t ballast =
+        usage.total_bytes / 10 < ballast_bytes ? usage.total_bytes / 10 : ballast_bytes;
+    return ballast / WRITE_BUFFERS_IN_BALLAST < most ? ballast / WRITE_BUFFERS_IN_BALLAST : most;
+}
+
+/* Kept free beside what is on its way to the disk: 32 MiB. */
+static uint64_t margin(const struct node *n)
+{
+    return n->options.ballast_bytes / 4;
+}
+
+static uint64_t dirty_share(const struct node *n)
+{
+    uint64_t most = n->options.dirty_max_bytes;
+    if (n->options.ballast_bytes == 0)
+        return most;
+    uint64_t share = ballast_size(n, atomic_load(&n->total_bytes)) / 4;
+    return share < most ? share : most;
+}
+
+uint64_t node_dirty_max(const struct node *n)
+{
+    bool checkpoints = n->opened || n->options.open_behind; /* else nothing could write it */
+    if (atomic_load(&n->emergency) && checkpoints)
+        return dirty_share(n);
+    return n->opened ? n->options.dirty_max_bytes : UINT64_MAX;
+}
+
+uint64_t node_dirty_due(const struct node *n)
+{
+    uint64_t half = node_dirty_max(n) / 2, share = dirty_share(n);
+    return half < share ? half : share; /* the disk may be full any time */
+}
+
+/* Is there too little room for `more` bytes of commands beside what is on its way? */
+static bool space_short(const struct node *n, uint64_t more)
+{
+    uint64_t saved = atomic_load(&n->checkpointed_bytes);
+    uint64_t then = atomic_load(&n->applied_bytes_then);
+    uint64_t applied = atomic_load(&n->applied_bytes); /* last: it only grows */
+    uint64_t unsaved = applied - saved;
+    uint64_t dirty = atomic_load(&n->dirty_bytes);
+    uint64_t coming = atomic_load(&n->queued_bytes) + more + (unsaved > dirty ? unsaved : dirty);
+    return n->options.ballast_bytes > 0 &&
+           atomic_load(&n->free_bytes) < (applied - then) + 2 * coming + margin(n);
+}
+
+bool node_space_refuses(struct node *n, uint64_t more)
+{
+    if (node_storage_full(n))
+        return true;
+    if (!space_short(n, more))
+        return false;
+    if (!atomic_exchange(&n->space_tight, true)) /* until the next look */
+        node_want_checkpoint(n);                 /* what it writes no longer counts */
+    return true;
+}
+
+/* Keeps what was seen of the disk for those who must not wait. */
+static bool look(struct node *n, struct disk_usage *usage)
+{
+    uint64_t applied = atomic_load(&n->applied_bytes);
+    if (disk_usage(n->options.disk, usage, NULL) != ERR_OK || usage->total_bytes == 0)
+        return false;
+    atomic_store(&n->applied_bytes_then, applied);
+    atomic_store(&n->free_bytes, usage->free_bytes);
+    atomic_store(&n->total_bytes, usage->total_bytes);
+    return true;
+}
+
+/* --- the ballast --- */
+
+static enum err ballast_length(struct node *n, uint64_t *out)
+{
+    struct disk_file *f = NULL;
+    TRY(disk_open(n->options.disk, BALLAST_FILE, DISK_READ, &f, NULL));
+    enum err err = disk_size(n->options.disk, f, out, NULL);
+    disk_close(n->options.disk, f);
+    return err;
+}
+
+static bool ballast_drop(struct node *n)
 {
     struct error error = {0};
-    atomic_store(&n->storage_full, true);
     pthread_mutex_lock(&n->ballast.mutex);
+    bool first = !atomic_exchange(&n->emergency, true);
+    atomic_store(&n->storage_full, true);
     bool held = n->ballast.held;
     n->ballast.held = false;
     enum err err = held ? disk_unlink(n->options.disk, BALLAST_FILE, &error) : ERR_NOT_FOUND;
@@ -39,9 +127,39 @@ bool node_ballast_drop(struct node *n)
     if (err == ERR_OK)
         log_msg(LOG_ERROR, "node",
                 "the disk is full: the ballast is given up, writes that grow storage are refused");
-    else if (held)
-        log_msg(LOG_ERROR, "node", "the disk is full and the ballast does not go: %s", error.text);
+    else if (held && err != ERR_NOT_FOUND)
+        node_fail(n, "ballast", &error);
+    else if (first)
+        log_msg(LOG_ERROR, "node", "the disk is full: writes that grow storage are refused");
+    if (err == ERR_OK || first)
+        node_want_checkpoint(n);
     return err == ERR_OK;
+}
+
+bool node_make_room(struct node *n)
+{
+    if (ballast_drop(n))
+        return true;
+    return n->wal != NULL ? wal_drop_spares(n->wal) : wal_unlink_spares(n->options.disk, "wal");
+}
+
+void node_ballast_find(struct node *n, bool founded)
+{
+    struct disk_usage usage;
+    uint64_t length = 0;
+    if (!look(n, &usage) || ballast_size(n, usage.total_bytes) == 0)
+        return;
+    n->ballast.held = ballast_length(n, &length) == ERR_OK;
+    bool whole = n->ballast.held && length >= ballast_size(n, usage.total_bytes);
+    if (!whole && founded) { /* the broker before this one met a full disk */
+        atomic_store(&n->emergency, true);
+        atomic_store(&n->storage_full, true);
+    }
+    if (n->ballast.held && !whole)
+        (void)ballast_drop(n);
+    while (usage.free_bytes < margin(n) && node_make_room(n) && look(n, &usage)) {
+        /* recovery writes before anything could ask for it */
+    }
 }
 
 static enum err ballast_reserve(struct node *n, uint64_t size, struct error *error)
@@ -54,67 +172,52 @@ static enum err ballast_reserve(struct node *n, uint64_t size, struct error *err
     return err;
 }
 
-static uint64_t ballast_size(const struct node *n, const struct disk_usage *usage)
-{
-    uint64_t tenth = usage->total_bytes / 10;
-    return n->options.ballast_bytes < tenth ? n->options.ballast_bytes : tenth;
-}
-
-/* Kept free beside what is on its way to the disk. */
-static uint64_t margin(uint64_t ballast)
-{
-    return ballast / 4;
-}
-
 /* Makes it where that leaves the gate open and as much room again. False when there should be one
- * and there is no room. */
+ * and there is no room. Its mutex is held. */
 static bool ballast_make(struct node *n, const struct disk_usage *usage)
 {
     struct error error = {0};
-    enum err err = ERR_OK;
-    uint64_t size = ballast_size(n, usage);
+    uint64_t size = ballast_size(n, usage->total_bytes);
     double used = (double)(usage->total_bytes - usage->free_bytes) + (double)size;
-    pthread_mutex_lock(&n->ballast.mutex);
-    bool needless = size == 0 || n->ballast.held || n->ballast.impossible;
-    bool room = 100.0 * used < n->options.disk_high_pct * (double)usage->total_bytes &&
-                usage->free_bytes >= 2 * size + margin(size);
-    if (!needless && room) {
-        err = ballast_reserve(n, size, &error);
-        n->ballast.held = err == ERR_OK;
-        n->ballast.impossible = err != ERR_OK && err != ERR_NO_SPACE;
-        if (err != ERR_OK) {
-            enum err ignored = disk_unlink(n->options.disk, BALLAST_FILE, NULL); /* or it stays */
-            (void)ignored;
-        }
+    if (size == 0 || n->ballast.held || n->ballast.impossible)
+        return true;
+    if (100.0 * used >= n->options.disk_high_pct * (double)usage->total_bytes ||
+        usage->free_bytes < 2 * size + margin(n) || atomic_load(&n->applied) < n->recover_to)
+        return false;
+    enum err err = ballast_reserve(n, size, &error);
+    n->ballast.held = err == ERR_OK;
+    n->ballast.impossible = err != ERR_OK && err != ERR_NO_SPACE;
+    if (err != ERR_OK) {
+        enum err ignored = disk_unlink(n->options.disk, BALLAST_FILE, NULL); /* or it stays */
+        (void)ignored;
     }
-    bool warn = !needless && n->ballast.impossible;
-    bool there = needless || (room && err != ERR_NO_SPACE);
-    pthread_mutex_unlock(&n->ballast.mutex);
-    if (warn)
+    if (n->ballast.impossible)
         log_msg(LOG_WARN, "node", "no ballast is kept for a full disk: %s", error.text);
-    return there;
+    return err != ERR_NO_SPACE;
 }
 
-/* Is there less than what is on its way to the disk may take, twice over? */
-static bool space_tight(const struct node *n, const struct disk_usage *usage)
-{
-    uint64_t coming = atomic_load(&n->queued_bytes) + atomic_load(&n->applied_bytes) -
-                      atomic_load(&n->checkpoint_bytes_mark);
-    return n->options.ballast_bytes > 0 &&
-           usage->free_bytes < 2 * coming + margin(ballast_size(n, usage));
-}
+/* --- the gate --- */
 
-/* The disk gate: shut at HIGH per cent or by a full disk, opened again below LOW, when the ballast
- * is there again. */
-static void gate_look(struct node *n, const struct disk_usage *usage)
+/* Shut at HIGH per cent or by a full disk, opened again below LOW, when the ballast is there again.
+ */
+static void gate_look(struct node *n)
 {
+    struct disk_usage usage;
+    pthread_mutex_lock(&n->ballast.mutex);
+    if (!look(n, &usage)) {
+        pthread_mutex_unlock(&n->ballast.mutex);
+        return;
+    }
     double used =
-        100.0 * (double)(usage->total_bytes - usage->free_bytes) / (double)usage->total_bytes;
+        100.0 * (double)(usage.total_bytes - usage.free_bytes) / (double)usage.total_bytes;
     bool was = atomic_load(&n->storage_full);
     bool full = used >= n->options.disk_high_pct || (was && used >= n->options.disk_low_pct);
-    if (!full && !ballast_make(n, usage))
+    if (!full && !ballast_make(n, &usage))
         full = was;
     atomic_store(&n->storage_full, full);
+    if (!full)
+        atomic_store(&n->emergency, false);
+    pthread_mutex_unlock(&n->ballast.mutex);
     if (full != was)
         log_msg(full ? LOG_ERROR : LOG_INFO, "node",
                 full ? "disk gate shut at %.1f %% used: writes that grow storage are refused"
@@ -122,8 +225,8 @@ static void gate_look(struct node *n, const struct disk_usage *usage)
                 used);
 }
 
-/* Files that are open outlive their folder: without this look a broker whose folder was removed would go on
- * acknowledging into nothing. */
+/* Files that are open outlive their folder: without this look a broker whose folder was removed
+ * would go on acknowledging into nothing. */
 static bool folder_is_there(struct node *n)
 {
     struct disk_file *f = NULL;
@@ -144,16 +247,14 @@ void node_pump_space(struct node *n)
     if (now - n->last_space_check_mono < NODE_SPACE_CHECK_EVERY_US)
         return;
     n->last_space_check_mono = now;
-    struct disk_usage usage;
     if (!folder_is_there(n))
         return;
-    if (disk_usage(n->options.disk, &usage, NULL) != ERR_OK || usage.total_bytes == 0)
-        return;
-    gate_look(n, &usage);
-    atomic_store(&n->space_tight, space_tight(n, &usage));
-    if (!node_storage_full(n)) {
-        pthread_mutex_lock(&n->mutex);
-        pthread_cond_broadcast(&n->space_wake);
-        pthread_mutex_unlock(&n->mutex);
-    }
+    gate_look(n);
+    atomic_store(&n->space_tight, false);
+    (void)node_space_refuses(n, 0); /* sets it again */
+    pthread_mutex_lock(&n->mutex);
+    pthread_cond_broadcast(&n->space_wake);
+    if (n->shared.clock_wanted)
+        pthread_cond_signal(&n->log_wake); /* it may be made now */
+    pthread_mutex_unlock(&n->mutex);
 }

@@ -4,8 +4,9 @@
  *   HASHING --> READY --> TRANSFER --> judged --> WAITING (retry) --> READY
  *                                          \--> the next call of an upload in parts, or done
  *
- * Bodies are hashed a piece at a time between transfers, so that a large one does not hold the
- * others up. Everything but `shared` belongs to the thread. submit() and cancel() wake it.
+ * Bodies are hashed a piece at a time, and a few pieces between transfers, so that large ones do not
+ * hold the others up. An operation that takes its turn, at hashing or at the wire, goes to the end of
+ * the line for the next. Everything but `shared` belongs to the thread. submit() and cancel() wake it.
  *
  * A call is retried here (attempts.h); a request that fails nevertheless is its caller's again, who
  * retries the whole. cancel() is for good: transfers are dropped, uploads in parts get one short
@@ -28,6 +29,7 @@
 #define ABORT_MS 250u     /* decisions.md 16 keeps back a second at most, the leases need some */
 #define TRANSFERS_MAX 64u /* connections */
 #define HASH_PIECE (1u << 20)
+#define HASH_PIECES_MAX 4u /* between two looks at the transfers: some milliseconds */
 #define POLL_MAX_MS 60000
 
 enum op_state { OP_HASHING, OP_READY, OP_TRANSFER, OP_WAITING };
@@ -65,7 +67,7 @@ struct s3_client {
     struct thread *thread;
     atomic_bool cancel;
     /* thread */
-    struct s3_op *ops; /* all */
+    struct s3_op *ops, *last_op; /* all, in the order of their turns */
     struct wait *waiting;
     struct s3_sockets sockets;
     unsigned transfers;
@@ -104,6 +106,26 @@ static void op_unlink(struct s3_client *c, struct s3_op *op)
         c->ops = op->next;
     if (op->next != NULL)
         op->next->prev = op->prev;
+    else
+        c->last_op = op->prev;
+}
+
+static void op_append(struct s3_client *c, struct s3_op *op)
+{
+    op->prev = c->last_op;
+    op->next = NULL;
+    if (c->last_op != NULL)
+        c->last_op->next = op;
+    else
+        c->ops = op;
+    c->last_op = op;
+}
+
+/* It had a turn. */
+static void op_to_end(struct s3_client *c, struct s3_op *op)
+{
+    op_unlink(c, op);
+    op_append(c, op);
 }
 
 static void op_free(struct s3_op *op)
@@ -296,6 +318,7 @@ static void hash_piece(struct s3_client *c, struct s3_op *op)
         }
         digest_update(op->digest, span_make(c->scratch, (size_t)n));
         op->digested += (uint64_t)n;
+        op_to_end(c, op);
     }
     if (op->digested < op->body.size)
         return;
@@ -343,7 +366,6 @@ static void build(struct s3_client *c, struct s3_op *op)
 
 static void transfer_begin(struct s3_client *c, struct s3_op *op)
 {
-    bool thinks = op->call == S3_MULTIPART_COMPLETE;
     bool last = op->cancelled; /* the abort after cancel() */
     struct s3_transfer_setup setup = {
         .https = c->place.https,
@@ -351,7 +373,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
         .ca_dir = c->ca_dir,
         .connect_timeout_ms = last ? c->limits.abort_ms : c->limits.connect_timeout_ms,
         .timeout_ms = last ? c->limits.abort_ms : c->limits.request_timeout_ms,
-        .stall_s = thinks ? 0 : c->limits.stall_s,
+        .stall_s = c->limits.stall_s,
         .keep_max = op->call == S3_GET ? op->r->get_max : S3_ANSWER_LIST_MAX,
         .sockets = &c->sockets,
         .close_socket = close_socket,
@@ -363,6 +385,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
     ASSERT(curl_multi_add_handle(c->multi, op->transfer.easy) == CURLM_OK);
     op->state = OP_TRANSFER;
     c->transfers++;
+    op_to_end(c, op);
 }
 
 static void judge_too_large(struct s3_op *op, const struct s3_expect *e)
@@ -475,10 +498,7 @@ static void op_begin(struct s3_client *c, struct bucket_request *r)
     struct s3_op *op = mem_new(sizeof(*op));
     op->r = r;
     op->transfer.fd = -1;
-    op->next = c->ops;
-    if (c->ops != NULL)
-        c->ops->prev = op;
-    c->ops = op;
+    op_append(c, op);
     r->internal = op;
     op->in_parts = r->op == BUCKET_PUT && request_size(r) > c->threshold;
     if (op->in_parts)
@@ -514,13 +534,16 @@ static void end_waits(struct s3_client *c)
     }
 }
 
-/* Moves every operation on that does not wait for the network or the clock. */
+/* Moves operations on that do not wait for the network or the clock. Those that had a turn are met
+ * again at the end: in another state, or while pieces are left. */
 static void work(struct s3_client *c)
 {
+    unsigned pieces = 0;
     for (struct s3_op *op = c->ops, *next; op != NULL; op = next) {
         next = op->next;
         if (op->state == OP_HASHING) {
-            hash_piece(c, op); /* may end it */
+            if (pieces++ < HASH_PIECES_MAX)
+                hash_piece(c, op); /* may end it */
         } else if (op->state == OP_READY && c->transfers < c->limits.transfers_max) {
             transfer_begin(c, op);
         }

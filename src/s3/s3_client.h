@@ -16,8 +16,8 @@ enum s3_sse { S3_SSE_OFF, S3_SSE_AES256, S3_SSE_KMS };
 struct s3_limits {
     unsigned connect_timeout_ms; /* 5,000 */
     unsigned request_timeout_ms; /* 120,000: a whole request */
-    unsigned stall_s;            /* 60: not a byte in either direction; not while an upload is
-                                    completed, which stores may think about for long */
+    unsigned stall_s;            /* 60: not a byte of a body goes out. When it is out, a store may
+                                    think about it for long */
     unsigned abort_ms;           /* 250: the abort of an upload after cancel() */
     unsigned transfers_max;      /* 64 at once; what is beyond waits */
     int64_t retry_step_us;       /* ATTEMPTS_STEP_US */

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define UPLOAD_BUFFER_BYTES (256L << 10)
+#define HEAD_MAX (256u << 10)  /* bytes of an answer's head, those before it (1xx) and a trailer */
 #define DROPPED_MAX (4u << 20) /* bytes of a body that nobody wants; then the connection goes */
 #define IDLE_MAX_S 50L         /* idle connections are not used after that: servers close at 60 */
 #define LATE_MAX (16u << 10)
@@ -110,6 +111,8 @@ static size_t on_read(char *out, size_t size, size_t count, void *ctx)
         return CURL_READFUNC_ABORT;
     }
     t->at += (uint64_t)n;
+    if (t->at == t->body->size) /* a store may think about it for long */
+        (void)curl_easy_setopt(t->easy, CURLOPT_LOW_SPEED_LIMIT, 0L); /* known option */
     return (size_t)n;
 }
 
@@ -126,6 +129,11 @@ static int on_seek(void *ctx, curl_off_t offset, int origin)
 static size_t on_header(char *line, size_t size, size_t count, void *ctx)
 {
     struct s3_transfer *t = ctx;
+    t->head_bytes += size * count;
+    if (t->head_bytes > HEAD_MAX)
+        return 0; /* libcurl keeps every line, and knows no end of a trailer */
+    if (t->answer.head_done)
+        return size * count; /* a trailer says nothing */
     s3_answer_header(&t->answer, span_make(line, size * count));
     if (t->answer.head_done && (t->answer.code >= 300 || t->call == S3_HEAD))
         (void)curl_easy_setopt(t->easy, CURLOPT_FORBID_REUSE, 1L); /* known option */
@@ -254,8 +262,9 @@ static void set_connection(struct s3_transfer *t, const struct s3_transfer_setup
     SET(t->easy, CURLOPT_FRESH_CONNECT, t->fresh ? 1L : 0L);
     SET(t->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)setup->connect_timeout_ms);
     SET(t->easy, CURLOPT_TIMEOUT_MS, (long)setup->timeout_ms);
-    SET(t->easy, CURLOPT_LOW_SPEED_LIMIT, setup->stall_s > 0 ? 1L : 0L);
+    SET(t->easy, CURLOPT_LOW_SPEED_LIMIT, t->body->size > 0 ? 1L : 0L);
     SET(t->easy, CURLOPT_LOW_SPEED_TIME, (long)setup->stall_s);
+    SET(t->easy, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* new authorities hold at once */
     if (setup->ca_file != NULL)
         SET(t->easy, CURLOPT_CAINFO, setup->ca_file);
     if (setup->ca_dir != NULL)
@@ -279,7 +288,7 @@ void s3_transfer_begin(struct s3_transfer *t, enum s3_call call, const struct s3
     t->sockets = setup->sockets;
     t->at = 0;
     t->keep_max = setup->keep_max;
-    t->dropped = 0;
+    t->dropped = t->head_bytes = 0;
     t->fd = -1;
     t->reused = t->stale = t->too_large = false;
     t->body_errno = 0;
@@ -406,6 +415,10 @@ static enum s3_ending ending(struct s3_transfer *t, CURLcode result)
         t->silence = BUCKET_SILENT; /* not the bucket's fault */
         (void)snprintf(t->text, sizeof(t->text), "read the object's spool file: %s",
                        strerrordesc_np(t->body_errno));
+    } else if (t->head_bytes > HEAD_MAX || t->dropped > DROPPED_MAX) {
+        t->silence = BUCKET_NOT_HTTP;
+        (void)snprintf(t->text, sizeof(t->text), "the answer's %s has no end",
+                       t->head_bytes > HEAD_MAX ? "head" : "body");
     } else if (t->text[0] == '\0') {
         (void)snprintf(t->text, sizeof(t->text), "%s", curl_easy_strerror(result));
     }

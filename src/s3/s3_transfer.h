@@ -45,7 +45,7 @@ struct s3_transfer {
     const struct s3_body *body;
     struct s3_sockets *sockets;
     uint64_t at; /* of the body: what libcurl has taken */
-    size_t keep_max, dropped;
+    size_t keep_max, dropped, head_bytes;
     int fd;          /* the connection's socket; -1 before there is one */
     bool reused;     /* the connection served another request before */
     bool stale;      /* and was found closed or with bytes left over, before anything was sent */

@@ -251,12 +251,10 @@ static bool clock_differs(const struct hint *h)
 
 static bool wants_https(const struct hint *h)
 {
-    const struct span error = h->s->error;
-
     if (is_https(h->set))
         return false;
     if (!h->s->clue->to_https &&
-        !(h->s->status == 400 && memmem(error.ptr, error.len, "HTTPS", 5) != NULL))
+        !(h->s->status == 400 && span_contains(h->s->error, SPAN_LIT("HTTPS"))))
         return false;
     SAY(h, "the store wants TLS: QUEEN_S3_ENDPOINT has to begin with https://");
     return true;
@@ -404,9 +402,13 @@ static bool key_too_long(const struct hint *h)
         return false;
     SAY(h,
         "%sthe object's key has a part of %zu bytes between two slashes, and stores that keep "
-        "keys as folders take %u: set QUEEN_S3_KEY_SEGMENT_MAX=%u",
-        status >= 500 ? "if this does not pass: " : "", longest, SEGMENT_OF_FOLDERS,
-        SEGMENT_OF_FOLDERS);
+        "keys as folders take %u: ",
+        status >= 500 ? "if this does not pass: " : "", longest, SEGMENT_OF_FOLDERS);
+    if (longest > h->set->key_segment_max) /* the setting has been changed since */
+        SAY(h, "the window was begun with such keys, correct segmentMax in its intent "
+               "(docs/operations.md, QUEEN_S3_KEY_SEGMENT_MAX)");
+    else
+        SAY(h, "set QUEEN_S3_KEY_SEGMENT_MAX=%u", SEGMENT_OF_FOLDERS);
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* The output side of a build. The file is unlinked from the start: a crash leaves nothing behind.
- * It is never synced: the intent can always be built again. */
+ * It is never synced: the intent can always be built again, so no failure here is more than
+ * ERR_AGAIN; ERR_IO of a build is the queue log's. */
 #include "sink/lake_spool.h"
 
 #include "base/mem.h"
@@ -37,7 +38,7 @@ static enum err fail(const struct lake_spool *s, const char *call, struct error 
 {
     int code = errno;
     const char *text = strerrordesc_np(code);
-    return error_set(error, code == ENOSPC || code == EDQUOT ? ERR_NO_SPACE : ERR_IO,
+    return error_set(error, code == ENOSPC || code == EDQUOT ? ERR_NO_SPACE : ERR_AGAIN,
                      "spool: %s in %s: %s", call, s->dir, text != NULL ? text : "unknown error");
 }
 

@@ -16,7 +16,7 @@
 static bool is_unreachable(unsigned code, struct span error, enum bucket_cause cause)
 {
     return code == 0 || code == 401 || code == 403 || cause == CAUSE_KEYS ||
-           memmem(error.ptr, error.len, "NoSuchBucket", 12) != NULL;
+           span_contains(error, SPAN_LIT("NoSuchBucket"));
 }
 
 static void answered(struct sink *s)

@@ -188,6 +188,24 @@ static enum err read_required(const struct reading *in, enum setting_id id, char
     return ERR_OK;
 }
 
+static bool has_control(struct span s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.ptr[i] < ' ' || s.ptr[i] == 0x7F)
+            return true;
+    }
+    return false;
+}
+
+/* A text that goes into the head of a request. It may be a key: not repeated. */
+static enum err check_header_text(const struct reading *in, enum setting_id id, struct span value)
+{
+    if (has_control(value))
+        return refuse(in, "%s holds a line break or another control character. It is %s", ROW(id),
+                      setting_row(id)->what);
+    return ERR_OK;
+}
+
 /* ---- Per sink ---- */
 
 static bool has_queue(const struct sink_settings *s, struct span name)
@@ -222,10 +240,9 @@ static enum err read_queues(const struct reading *in, struct sink_settings *s)
     return ERR_OK;
 }
 
-static bool is_sink_name(struct span s)
+/* Letters, digits, '.', '_' and '-'. */
+static bool is_name(struct span s)
 {
-    if (s.len == 0 || s.len > SINK_NAME_MAX)
-        return false;
     for (size_t i = 0; i < s.len; i++) {
         uint8_t c = s.ptr[i];
         if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
@@ -240,7 +257,7 @@ static enum err read_sink_name(const struct reading *in, struct sink_settings *s
     struct span value = value_of(in, S_SINK);
     if (value.len == 0)
         value = span_str(setting_row(S_SINK)->fallback_text);
-    if (!is_sink_name(value))
+    if (value.len > SINK_NAME_MAX || !is_name(value))
         return refuse(in, "%s=" SPAN_FMT " is not a sink name. It is %s", ROW(S_SINK), RAW(value),
                       setting_row(S_SINK)->what);
     s->sink = span_dup(value);
@@ -291,6 +308,24 @@ static bool is_port_ok(struct span authority)
     return true;
 }
 
+/* Is it a name or an address, with nothing that means something else in a URL? */
+static bool is_host_ok(struct span authority)
+{
+    bool brackets = authority.ptr[0] == '[';
+    const uint8_t *end = memchr(authority.ptr, brackets ? ']' : ':', authority.len);
+    size_t len = end == NULL ? authority.len : (size_t)(end - authority.ptr);
+    struct span host = span_sub(authority, brackets, len);
+    for (size_t i = 0; i < host.len; i++) {
+        uint8_t c = host.ptr[i];
+        if (!is_name(span_make(&c, 1)) && !(brackets && (c == ':' || c == '%')))
+            return false;
+    }
+    struct span behind = span_sub(authority, brackets ? len + 1 : len, authority.len);
+    return host.len > 0 && (!brackets || end != NULL) &&
+           (behind.len == 0 ||
+            (behind.ptr[0] == ':' && memchr(behind.ptr + 1, ':', behind.len - 1) == NULL));
+}
+
 static enum err check_http_endpoint(const struct reading *in, struct span value, size_t scheme,
                                     struct sink_settings *s)
 {
@@ -305,6 +340,8 @@ static enum err check_http_endpoint(const struct reading *in, struct span value,
         return refuse_endpoint(in, value, "has no host");
     if (without_slashes_behind(rest, len).len > len)
         return refuse_endpoint(in, value, "carries a path");
+    if (!is_host_ok(authority))
+        return refuse_endpoint(in, value, "has a host that is no name and no address");
     if (!is_port_ok(authority))
         return refuse_endpoint(in, value, "has a port that is no number up to 65535");
     s->endpoint = span_dup(span_sub(value, 0, scheme + len));
@@ -335,11 +372,22 @@ static enum err read_bucket(const struct reading *in, struct sink_settings *s)
     TRY(read_required(in, S_BUCKET, &s->bucket));
     struct span value = span_str(s->bucket);
     bool ok = memchr(value.ptr, '/', value.len) == NULL &&
-              memchr(value.ptr, ' ', value.len) == NULL && !span_eq(value, SPAN_LIT(".")) &&
-              !span_eq(value, SPAN_LIT("..")) && (!s->is_file || value.len <= FILE_SEGMENT_MAX);
+              memchr(value.ptr, ' ', value.len) == NULL && !has_control(value) &&
+              !span_eq(value, SPAN_LIT(".")) && !span_eq(value, SPAN_LIT("..")) &&
+              (!s->is_file || value.len <= FILE_SEGMENT_MAX);
     return ok ? ERR_OK
               : refuse(in, "%s=" SPAN_FMT " is not a bucket name. It is %s", ROW(S_BUCKET),
                        RAW(value), setting_row(S_BUCKET)->what);
+}
+
+/* Without path style the bucket is the first label of the host. */
+static enum err read_path_style(const struct reading *in, struct sink_settings *s)
+{
+    TRY(read_bool(in, S_PATH_STYLE, &s->path_style));
+    if (s->is_file || s->path_style || is_name(span_str(s->bucket)))
+        return ERR_OK;
+    return refuse(in, "%s=%s cannot stand in front of a host. Set %s=true, or correct it",
+                  ROW(S_BUCKET), s->bucket, ROW(S_PATH_STYLE));
 }
 
 static enum err refuse_prefix(const struct reading *in, struct span raw, const char *why)
@@ -405,6 +453,7 @@ static enum err read_sse(const struct reading *in, struct sink_settings *s)
                       ROW(S_SSE_KMS_KEY_ID), ROW(S_SSE), name);
     if (!utf8_valid(key_id))
         return refuse(in, "%s is not valid UTF-8", ROW(S_SSE_KMS_KEY_ID));
+    TRY(check_header_text(in, S_SSE_KMS_KEY_ID, key_id));
     if (mode >= 0)
         s->sse = span_dup(span_str(name));
     if (key_id.len > 0)
@@ -436,7 +485,10 @@ static enum err read_enum_into(const struct reading *in, enum setting_id id,
 static enum err read_s3_text(const struct reading *in, enum setting_id id,
                              const struct sink_settings *s, char **out)
 {
-    return s->is_file ? ERR_OK : read_required(in, id, out);
+    if (s->is_file)
+        return ERR_OK;
+    TRY(check_header_text(in, id, value_of(in, id)));
+    return read_required(in, id, out);
 }
 
 static enum err read_key_segment_max(const struct reading *in, struct sink_settings *s)
@@ -479,7 +531,7 @@ static enum err read_setting(const struct reading *in, enum setting_id id, struc
     case S_SECRET_KEY:
         return read_s3_text(in, id, s, &s->secret_key);
     case S_PATH_STYLE:
-        return read_bool(in, id, &s->path_style);
+        return read_path_style(in, s);
     case S_SSE:
         return read_sse(in, s);
     case S_FORMAT:

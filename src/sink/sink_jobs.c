@@ -28,7 +28,7 @@ static void job_done(struct op *op)
 {
     struct sink *s = op->sink;
 
-    if (op->err == ERR_CORRUPT) /* of a queue log: nothing else that a job reads is checked */
+    if (op->err == ERR_CORRUPT || op->err == ERR_IO) /* of a queue log: nothing else gives these */
         node_damaged(s->options.node, &op->error);
     pthread_mutex_lock(&s->lock);
     s->jobs--;

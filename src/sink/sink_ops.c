@@ -98,6 +98,7 @@ void sink_kv_read(struct op *op)
     enum err err = kv_read(state, &s->tenant, &op->read, 1, applied_end(state), estimate,
                            &op->result, &due, &op->error);
     node_read_end(node);
+    due = due && !node_clock_paused(node);
     if (err == ERR_OK && due && ++op->tries < SINK_READ_TRIES_MAX) {
         node_request_clock_entry(node);
         pthread_mutex_lock(&s->lock);

@@ -95,7 +95,9 @@ static bool intent_reachable(struct sink_task *t, const struct sink_intent *inte
         return true;
     task_failed(t,
                 "window %llu is open for bucket " SPAN_FMT " at " SPAN_FMT
-                ", which cannot be reached with today's settings: bucket " SPAN_FMT " at " SPAN_FMT,
+                ", which cannot be reached with today's settings: bucket " SPAN_FMT " at " SPAN_FMT
+                ". Put the old ones back until it is committed; if they are gone for good, correct "
+                "the window's intent (docs/operations.md, Another bucket or endpoint)",
                 (unsigned long long)intent->k, SPAN_ARG(intent->bucket), SPAN_ARG(intent->endpoint),
                 SPAN_ARG(t->spec.bucket), SPAN_ARG(t->spec.endpoint));
     return false;

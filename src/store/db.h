@@ -36,6 +36,8 @@ struct db_ops {
     enum err (*batch_write)(struct db *db, struct db_batch *b, struct error *error);
     /* Bytes on disk and in memory, for metrics; may be 0. */
     uint64_t (*bytes)(struct db *db);
+    /* What it holds in memory and will write to the disk by itself. May be NULL: nothing. */
+    uint64_t (*buffered)(struct db *db);
 };
 
 struct db {

@@ -207,7 +207,8 @@ struct buf *state_kv_cursor(struct state *s);
 
 /* --- checkpoint --- */
 
-size_t state_dirty_bytes(const struct state *s); /* active and frozen overlay and dirty hot rows */
+size_t state_dirty_bytes(const struct state *s);  /* active and frozen overlay and dirty hot rows */
+size_t state_active_bytes(const struct state *s); /* the active ones of these */
 /* Write lock held, at an entry boundary; none is frozen. */
 void state_freeze(struct state *s);
 uint64_t state_frozen_applied(const struct state *s);

@@ -87,8 +87,12 @@ void state_queue_touch(struct state *s, struct queue *q)
 void state_partition_touch(struct state *s, struct partition *p)
 {
     if (must_list(s, &p->dirty)) {
-        p->next_dirty = s->active.partitions;
-        s->active.partitions = p;
+        p->next_dirty = NULL;
+        if (s->active.partitions == NULL)
+            s->active.partitions = p;
+        else
+            s->active.last_partition->next_dirty = p;
+        s->active.last_partition = p;
         s->active.hot_count++;
     } else if (must_set_aside(s, &p->dirty)) { /* on the hot path: straight into the side buffer */
         buf_put_le32(&s->images, PARTITION_KEY_SIZE);
@@ -100,9 +104,14 @@ void state_partition_touch(struct state *s, struct partition *p)
 
 /* --- freezing and the batch --- */
 
+size_t state_active_bytes(const struct state *s)
+{
+    return omap_bytes(s->active.rows) + s->active.hot_count * HOT_ROW_BYTES;
+}
+
 size_t state_dirty_bytes(const struct state *s)
 {
-    size_t bytes = omap_bytes(s->active.rows) + s->active.hot_count * HOT_ROW_BYTES;
+    size_t bytes = state_active_bytes(s);
     if (s->frozen.rows != NULL)
         bytes += omap_bytes(s->frozen.rows);
     return bytes + s->frozen.hot_count * HOT_ROW_BYTES + s->images.len;

@@ -39,11 +39,11 @@ struct layer {
      * for each of its ids in many old buckets, and the overlay holds none but the newest. */
     uint64_t dedup_low, dedup_high;
     struct range_list drops;
-    struct queue *queues; /* lists over next_dirty */
-    struct partition *partitions;
-    size_t hot_count;        /* on the two lists */
-    struct id_list dead_ids; /* queues whose P rows go */
-    struct id_list gone_ids; /* queues whose Q row goes */
+    struct queue *queues;                          /* lists over next_dirty */
+    struct partition *partitions, *last_partition; /* new ones are in the order of their keys */
+    size_t hot_count;                              /* on the two lists */
+    struct id_list dead_ids;                       /* queues whose P rows go */
+    struct id_list gone_ids;                       /* queues whose Q row goes */
 };
 
 struct queue_grave {

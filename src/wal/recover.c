@@ -96,6 +96,27 @@ static enum err read_folder(struct recovery *r, struct error *error)
     return ERR_OK;
 }
 
+bool wal_unlink_spares(struct disk *disk, const char *dir)
+{
+    struct disk_list list = {0};
+    bool any = false;
+    uint64_t number;
+    if (disk_list(disk, dir, &list, NULL) != ERR_OK)
+        return false;
+    for (size_t i = 0; i < list.count; i++) {
+        struct buf path = BUF_INIT;
+        if (list.entries[i].is_dir || !parse_name(list.entries[i].name, "spare", &number))
+            continue;
+        buf_printf(&path, "%s/%s", dir, list.entries[i].name);
+        char *text = span_dup(buf_span(&path));
+        any = disk_unlink(disk, text, NULL) == ERR_OK || any;
+        mem_free(text);
+        buf_deinit(&path);
+    }
+    disk_list_deinit(&list);
+    return any;
+}
+
 static enum err save_hard(struct wal *w, const struct wal_hard *hard, struct error *error)
 {
     uint8_t bytes[WAL_HARD_SIZE];

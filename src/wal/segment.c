@@ -45,9 +45,15 @@ static void unlink_quietly(struct wal *w, const char *path)
     (void)ignored;
 }
 
+/* Looks before it takes room: for a moment it would have the last of it, and others would meet a
+ * full disk. */
 static enum err fill_file(struct wal *w, const char *path, uint64_t size, struct error *error)
 {
     struct disk_file *f = NULL;
+    struct disk_usage usage;
+    if (disk_usage(w->disk, &usage, NULL) == ERR_OK && usage.free_bytes < size)
+        return error_set(error, ERR_NO_SPACE, "%s: no room for %llu bytes", path,
+                         (unsigned long long)size);
     TRY(disk_open(w->disk, path, DISK_WRITE | DISK_CREATE | DISK_TRUNCATE, &f, error));
     enum err err = disk_preallocate(w->disk, f, size, error);
     if (err == ERR_OK)
@@ -119,6 +125,31 @@ static enum err write_header(struct wal *w, struct disk_file *f, const struct wa
     return disk_datasync(w->disk, f, error);
 }
 
+bool wal_drop_spares(struct wal *w)
+{
+    bool any = false;
+    uint64_t id = 0;
+    while (take_spare(w, w->segment_bytes, &id)) {
+        char *path = wal_file_path(w, "spare", id);
+        unlink_quietly(w, path);
+        mem_free(path);
+        wal_bytes_add(w, -(int64_t)w->segment_bytes);
+        any = true;
+    }
+    return any;
+}
+
+/* Opens a renamed file again, so that messages name what is there. The old handle would do as well,
+ * so it stays when that fails. */
+static struct disk_file *reopen(struct wal *w, const char *path, struct disk_file *old)
+{
+    struct disk_file *f = NULL;
+    if (disk_open(w->disk, path, DISK_WRITE, &f, NULL) != ERR_OK)
+        return old;
+    disk_close(w->disk, old);
+    return f;
+}
+
 /* Turns spare `id` into the segment of header h. *file_out is open when this succeeds. */
 static enum err spare_to_segment(struct wal *w, uint64_t id, const struct wal_segment_header *h,
                                  struct disk_file **file_out, struct error *error)
@@ -133,7 +164,7 @@ static enum err spare_to_segment(struct wal *w, uint64_t id, const struct wal_se
     if (err == ERR_OK)
         err = disk_sync_dir(w->disk, w->dir, error);
     if (err == ERR_OK)
-        *file_out = f;
+        *file_out = reopen(w, segment, f);
     else
         disk_close(w->disk, f);
     mem_free(spare);
@@ -174,11 +205,12 @@ enum err wal_segment_start(struct wal *w, uint64_t size, struct error *error)
     return ERR_OK;
 }
 
-/* Whether the log may keep `more` bytes that it does not need now. */
+/* Whether the log may keep `more` bytes that it does not need now: not the last of the disk. */
 static bool may_keep(struct wal *w, uint64_t more)
 {
     struct disk_usage usage;
-    if (disk_usage(w->disk, &usage, NULL) != ERR_OK)
+    if (disk_usage(w->disk, &usage, NULL) != ERR_OK ||
+        (more > 0 && usage.free_bytes < more + usage.total_bytes / WAL_SHARE_OF_DISK))
         return false;
     return wal_bytes(w) + more <= usage.total_bytes / WAL_SHARE_OF_DISK;
 }

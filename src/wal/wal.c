@@ -17,6 +17,7 @@
 #include "base/mem.h"
 
 #define SEGMENT_BYTES_MIN (4u * WAL_BLOCK)
+#define SMALL_SEGMENT_SHARE 16 /* of a segment */
 
 static const uint8_t zeros[WAL_BLOCK];
 
@@ -204,6 +205,19 @@ static enum err wipe(struct wal *w, struct error *error)
     return ERR_IO;
 }
 
+/* The next segment, for a write that needs `own` bytes of it; a small one on a disk that is nearly
+ * full. */
+static enum err roll(struct wal *w, uint64_t own, struct error *error)
+{
+    uint64_t small = w->segment_bytes / SMALL_SEGMENT_SHARE / WAL_BLOCK * WAL_BLOCK;
+    enum err err = wal_segment_start(w, own > w->segment_bytes ? own : w->segment_bytes, error);
+    if (own < small)
+        own = small;
+    if (err == ERR_NO_SPACE && own < w->segment_bytes)
+        err = wal_segment_start(w, own, error);
+    return err;
+}
+
 static enum err append(struct wal *w, const struct wal_append *entries, size_t n,
                        struct error *error)
 {
@@ -213,8 +227,7 @@ static enum err append(struct wal *w, const struct wal_append *entries, size_t n
         return error_set(error, ERR_TOO_LARGE, "a write of %llu bytes", (unsigned long long)length);
     uint64_t size = wal_align(WAL_WRITE_HEADER_SIZE + length);
     if (size > w->tail_header.size - w->end.at) {
-        uint64_t own = WAL_BLOCK + size;
-        TRY(wal_segment_start(w, own > w->segment_bytes ? own : w->segment_bytes, error));
+        TRY(roll(w, WAL_BLOCK + size, error));
     }
     reserve(w, WAL_WRITE_HEADER_SIZE + n * WAL_ENTRY_HEADER_SIZE, n_parts);
     uint32_t chain = encode(w, entries, n, length, &n_parts);
@@ -226,8 +239,11 @@ static enum err append(struct wal *w, const struct wal_append *entries, size_t n
             return error_set(error, ERR_IO, "%s", wipe_error.text);
         return err;
     }
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
         err = disk_datasync(w->disk, w->tail, error);
+        if (err != ERR_OK)
+            error_wrap(error, "offset %llu", (unsigned long long)w->end.at);
+    }
     if (err != ERR_OK)
         return err;
     w->end = (struct wal_position){

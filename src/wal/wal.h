@@ -80,5 +80,9 @@ ERR_CHECK enum err wal_release(struct wal *w, uint64_t index, struct error *erro
 /* Preallocates a segment ahead when none is waiting and the log is below a tenth of the filesystem,
  * so that wal_write() need not. ERR_NO_SPACE changes nothing. Any thread, one at a time. Blocks. */
 ERR_CHECK enum err wal_prepare(struct wal *w, struct error *error);
+/* Unlinks the files kept for later, for a full disk; false when there are none. Any thread. */
+bool wal_drop_spares(struct wal *w);
+/* The same before the log in `dir` is opened. */
+bool wal_unlink_spares(struct disk *disk, const char *dir);
 
 #endif

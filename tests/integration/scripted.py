@@ -65,7 +65,7 @@ class Scripted:
                 "QUEEN_S3_START": "earliest",
                 "QUEEN_S3_MAX_WINDOW_MS": 300,
                 "QUEEN_S3_SAFE_GUARD_MS": 0,
-                "QUEEN_S3_LEASE_TTL_MS": 2000,
+                "QUEEN_S3_LEASE_TTL_MS": 6000,
                 "QUEEN_S3_DISCOVERY_INTERVAL_MS": 100,
                 "QUEEN_S3_CHECKPOINT_EVERY": 2,
                 **settings,
@@ -182,7 +182,8 @@ class Scripted:
             differ = {k: (state["server"].get(k, 0), state["broker"].get(k, 0))
                       for k in {*state["server"], *state["broker"]}}
             differ = {k: v for k, v in differ.items() if v[0] != v[1]}
-            raise AssertionError(f"(server, broker): {differ}; {[r for r in self.server.find() if r.fault and not r.status][:40]}") from None
+            silent = [r for r in self.server.find() if r.fault and not r.status]
+            raise AssertionError(f"(server, broker): {differ}; {silent[:40]}") from None
 
     # --- the verdict ---
 

@@ -71,12 +71,11 @@ def test_a_crash_between_two_parts_leaves_parts_that_the_redo_repeats(env):
 
 @mark(timeout=150)
 def test_kill_9_at_every_step_of_an_upload_changes_no_byte(env):
-    """At the creation, in the first, second and last part, at the completion before and after it was done: one window,
-    seven lives."""
+    """At the creation, in the first and the last part, at the completion before and after it was done: one window,
+    six lives."""
     steps = [
         ("multipart_create", None, Hang("before_body")),
         ("multipart_part", 1, Hang("in_body", at_byte=MIB)),
-        ("multipart_part", 2, Hang("in_body", at_byte=3 * MIB)),
         ("multipart_part", 3, Hang("before_answer")),
         ("multipart_complete", None, Hang("before_body")),
         ("multipart_complete", None, Hang("before_answer")),
@@ -88,15 +87,17 @@ def test_kill_9_at_every_step_of_an_upload_changes_no_byte(env):
             if n == 0:
                 s.push_big("orders", 34 * MIB)
             s.server.wait_for(lambda: fault.hits, 60, f"{op} {part} is reached")
+            if n == len(steps) - 1:
+                s.server.wait_for(s.server.objects, what="the completion is done, and not told")
             s.broker.kill()
             fault.clear()  # what stands in the socket whole may be done late
             s.start()
         s.complete()
         uploads = check_equal_parts(s.server)
-        assert len(uploads) >= 5, uploads
+        assert len(uploads) >= 4, uploads
         (key,) = [key for key in s.server.objects() if "/_queen/" not in key]
         assert len(s.server.writes[key]) >= 2 and len(set(s.server.writes[key])) == 1, s.server.writes[key]
-        abort_stranded(s, range(3, 6))
+        abort_stranded(s, range(2, 6))
         assert len(s.finish().windows["orders"]) == 1
 
 
@@ -113,7 +114,7 @@ def test_an_upload_that_failed_is_aborted_once(env):
                 s.server.fault(fault, op="multipart_abort", key=f"/queue=.*-{name}/dt", times=None)
         s.start()
         for queue in queues:
-            s.push_big(queue, 20 * MIB)
+            s.push_big(queue, 17 * MIB)
         wait_until(lambda: all((s.broker.sink_queue(q) or {}).get("state") == "failed" for q in queues), 60)
         for queue in queues:
             assert ("status 403: " if "part" in queue else "InvalidPart") in s.last_error(queue), s.last_error(queue)

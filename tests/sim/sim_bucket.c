@@ -148,7 +148,7 @@ static void decide(struct sim_bucket *b, struct sim_bucket_job *job)
     case OUTAGE_NONE:
         if (prng_chance(b->prng, b->fault_percent))
             job->fate = (enum fate)(1 + prng_below(b->prng, RANDOM_FATES));
-        if (prng_chance(b->prng, 2))
+        if (!b->store->prompt && prng_chance(b->prng, 2))
             job->due += (int64_t)prng_below(b->prng, HICCUP_MAX_US);
         break;
     case OUTAGE_NO_ANSWER:

@@ -31,6 +31,7 @@ const char *sim_outage_name(enum sim_outage outage);
 struct sim_bucket_store { /* survives crashes */
     struct omap *objects;
     enum sim_outage outage;
+    bool prompt;               /* while it is up no request hangs for long */
     struct sim_late_put *late; /* bytes on their way whose client is gone */
     size_t n_late, cap_late;
     bool violated;

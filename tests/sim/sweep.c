@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/timefmt.h"
 
-#define SWEEP_STEPS_MAX 3000u
+#define SWEEP_STEPS_MAX 300u
 #define PEACE_STEPS_MAX 60000u
 
 const char *sweep_event_name(enum sweep_event event)
@@ -166,6 +166,7 @@ bool sweep_run(const struct world_options *options, enum sweep_event event, unsi
     ours.instances = event >= SWEEP_OWNER_KILL ? 2 : 1;
     world_init(&w, &ours, out);
     w.calm = true;
+    w.store.prompt = true; /* a minute's wait has hundreds of steps */
     w.one_by_one = ours.instances == 2;
     w.setup.latest = ours.instances == 2 && options->seed % 2 == 0;
     bool opened = world_open(&w);

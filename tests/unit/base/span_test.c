@@ -19,6 +19,10 @@ TEST(equality_and_order)
     CHECK(span_starts_with(SPAN_LIT("abc"), SPAN_LIT("ab")));
     CHECK(span_starts_with(none, none));
     CHECK(!span_starts_with(SPAN_LIT("a"), SPAN_LIT("ab")));
+    CHECK(span_contains(SPAN_LIT("abc"), SPAN_LIT("bc")));
+    CHECK(span_contains(none, none));
+    CHECK(!span_contains(none, SPAN_LIT("a")));
+    CHECK(!span_contains(SPAN_LIT("abc"), SPAN_LIT("ac")));
 }
 
 TEST(case_is_ascii_only)

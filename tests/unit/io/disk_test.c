@@ -300,6 +300,26 @@ TEST(usage_is_known)
     on_both(using_space);
 }
 
+/* Goal: a process out of descriptors does not take that for a broken disk. */
+TEST(no_free_descriptor_is_not_an_error_of_the_disk)
+{
+    char root[] = "/tmp/disk_test_XXXXXX";
+    struct rlimit before, none;
+    struct error error;
+    struct disk *d;
+    struct disk_file *f = NULL;
+    CHECK(mkdtemp(root) != NULL);
+    CHECK_EQ(disk_real_open(root, &d, NULL), ERR_OK);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 3, .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK_EQ(disk_open(d, "f", DISK_WRITE | DISK_CREATE, &f, &error), ERR_AGAIN);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK(strstr(error.text, "open f") != NULL);
+    disk_real_close(d);
+    CHECK_EQ(rmdir(root), 0);
+}
+
 TEST(root_is_made_with_its_parents)
 {
     char root[] = "/tmp/disk_test_XXXXXX", path[64];

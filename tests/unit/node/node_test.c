@@ -1,137 +1,13 @@
 /* The node over a simulated disk (manual mode) and over a real one (threads). */
 #include "io/pool.h"
-#include "node/node.h"
 
 #include "base/mem.h"
-#include "sim/sim_clock.h"
-#include "sim/sim_db.h"
-#include "sim/sim_disk.h"
+#include "bench.h"
 
 #include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
-
-#include "lib/test.h"
-
-/* --- scaffolding --- */
-
-struct bench {
-    struct prng prng;
-    struct sim_clock clock;
-    struct sim_entropy entropy;
-    struct disk *disk;
-    struct sim_db_state *rows;
-    struct node *node;
-    uint64_t ballast_bytes;
-    struct error error;
-};
-
-static enum err open_sim_db(void *ctx, struct db **out, struct error *error)
-{
-    (void)error;
-    *out = sim_db_new(((struct bench *)ctx)->rows);
-    return ERR_OK;
-}
-
-static void bench_init(struct bench *b, uint64_t seed)
-{
-    *b = (struct bench){0};
-    prng_init(&b->prng, seed);
-    sim_clock_init(&b->clock, INT64_C(1791007200000000));
-    sim_entropy_init(&b->entropy, &b->prng);
-    b->disk = sim_disk_new(seed);
-    b->rows = sim_db_state_new();
-}
-
-static enum err bench_open(struct bench *b)
-{
-    struct node_options o;
-    node_options_default(&o);
-    o.disk = b->disk;
-    o.open_db = open_sim_db;
-    o.db_ctx = b;
-    o.clock = &b->clock.base;
-    o.entropy = &b->entropy.base;
-    o.manual = true;
-    o.wal_segment_bytes = 64u << 10;
-    o.segment_bytes = 16u << 10;
-    o.disk_high_pct = 100;
-    o.disk_low_pct = 100;
-    o.ballast_bytes = b->ballast_bytes;
-    return node_open(&o, &b->node, &b->error);
-}
-
-static void bench_deinit(struct bench *b)
-{
-    sim_db_state_free(b->rows);
-    sim_disk_free(b->disk);
-}
-
-struct call {
-    struct node_request base;
-    unsigned done;
-};
-
-static void call_done(struct node_request *r)
-{
-    ((struct call *)r)->done++;
-}
-
-static void submit_push(struct node *n, struct call *c, const char *queue, const char *partition,
-                        const char *transaction_id, const char *payload)
-{
-    struct push_item item = {
-        .queue = span_str(queue),
-        .partition = span_str(partition),
-        .transaction_id = span_str(transaction_id),
-        .payload = span_str(payload),
-    };
-    item.message_id.bytes[15] = (uint8_t)transaction_id[strlen(transaction_id) - 1];
-    *c = (struct call){.base = {.type = COMMAND_PUSH, .done = call_done, .grows_storage = true}};
-    push_encode(&c->base.body, &TENANT_DEFAULT, &item, 1);
-    node_submit(n, &c->base);
-}
-
-static void pump(struct node *n)
-{
-    while (node_pump_log(n) || node_pump_apply(n)) {
-    }
-}
-
-static void push(struct bench *b, const char *queue, const char *transaction_id,
-                 const char *payload, enum push_status status, uint64_t offset)
-{
-    struct call c;
-    submit_push(b->node, &c, queue, "p", transaction_id, payload);
-    pump(b->node);
-    CHECK_EQ(c.done, 1);
-    CHECK_EQ(c.base.err, ERR_OK);
-    CHECK_EQ(c.base.push.items[0].status, status);
-    CHECK_EQ(c.base.push.items[0].offset, offset);
-    node_request_deinit(&c.base);
-}
-
-static void check_payload(struct node *n, const char *queue, uint64_t offset, const char *payload)
-{
-    struct qlog_run_data data = {0};
-    struct error error;
-    uint64_t position;
-    struct state *s = node_read_begin(n);
-    struct queue *q = state_queue_find(s, &TENANT_DEFAULT, span_str(queue));
-    CHECK(q != NULL);
-    struct partition *p = state_partition_find(s, q, SPAN_LIT("p"));
-    CHECK(p != NULL);
-    uint64_t queue_id = q->id, partition_id = p->id;
-    node_read_end(n);
-    struct qlog *log = node_log_ref(n, queue_id);
-    CHECK(log != NULL);
-    CHECK_EQ(qlog_find(log, partition_id, offset, &position, &error), ERR_OK);
-    CHECK_EQ(qlog_read(log, position, &data, &error), ERR_OK);
-    CHECK_TEXT(data.records[offset - data.head.first_offset].payload, payload);
-    qlog_run_data_deinit(&data);
-    node_log_unref(n, log);
-}
 
 /* --- manual mode --- */
 
@@ -245,98 +121,6 @@ TEST(a_failed_sync_stops_the_node_for_good)
     CHECK(!node_pump_checkpoint(b.node));
     node_close(b.node);
     sim_disk_kill(b.disk);
-    CHECK_EQ(bench_open(&b), ERR_OK);
-    check_payload(b.node, "q", 0, "1");
-    node_close(b.node);
-    bench_deinit(&b);
-}
-
-TEST(a_full_disk_refuses_writes_and_goes_on_by_itself)
-{
-    struct bench b;
-    struct call c;
-    bench_init(&b, 5);
-    CHECK_EQ(bench_open(&b), ERR_OK);
-    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
-    sim_disk_fail_next(b.disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
-    submit_push(b.node, &c, "q", "p", "t2", "2");
-    pump(b.node);
-    CHECK_EQ(c.base.err, ERR_STORAGE_FULL);
-    node_request_deinit(&c.base);
-    CHECK(node_storage_full(b.node));
-    sim_clock_advance(&b.clock, 1100000);
-    (void)node_pump_log(b.node);
-    node_pump_space(b.node);
-    CHECK(!node_storage_full(b.node));
-    push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
-    node_close(b.node);
-    bench_deinit(&b);
-}
-
-#define BALLAST (256u << 10)
-
-static void check_ballast(struct bench *b, bool there)
-{
-    struct buf bytes = BUF_INIT;
-    CHECK_EQ(sim_disk_get(b->disk, "ballast", &bytes), there);
-    CHECK_EQ(bytes.len, there ? BALLAST : 0);
-    buf_deinit(&bytes);
-}
-
-static void look_at_space(struct bench *b)
-{
-    sim_clock_advance(&b->clock, 1100000);
-    node_pump_space(b->node);
-}
-
-/* Goal: a disk that fills up does not stop what is committed already, nor the deletion that makes
- * room. Method: no byte is left when the entry comes to its queue log. */
-TEST(a_full_disk_costs_the_ballast_and_deletions_still_go_through)
-{
-    struct bench b;
-    struct call c = {.base = {.type = COMMAND_QUEUE_DELETE, .done = call_done}};
-    bench_init(&b, 14);
-    b.ballast_bytes = BALLAST;
-    CHECK_EQ(bench_open(&b), ERR_OK);
-    look_at_space(&b);
-    check_ballast(&b, true);
-    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
-    sim_disk_set_capacity(b.disk, sim_disk_used(b.disk));
-    push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
-    check_ballast(&b, false);
-    CHECK(node_storage_full(b.node));
-    struct call refused;
-    submit_push(b.node, &refused, "q", "p", "t3", "3");
-    CHECK_EQ(refused.base.err, ERR_STORAGE_FULL);
-    node_request_deinit(&refused.base);
-    queue_delete_encode(&c.base.body, &TENANT_DEFAULT, SPAN_LIT("q"));
-    node_submit(b.node, &c.base);
-    pump(b.node);
-    CHECK_EQ(c.base.err, ERR_OK);
-    CHECK(c.base.existed);
-    node_request_deinit(&c.base);
-    CHECK(node_pump_checkpoint(b.node));
-
-    sim_disk_set_capacity(b.disk, (uint64_t)64 << 20);
-    look_at_space(&b);
-    CHECK(!node_storage_full(b.node));
-    check_ballast(&b, true);
-    push(&b, "q", "t3", "3", PUSH_QUEUED, 0);
-    node_close(b.node);
-    bench_deinit(&b);
-}
-
-TEST(a_full_disk_does_not_refuse_the_boot)
-{
-    struct bench b;
-    bench_init(&b, 15);
-    b.ballast_bytes = BALLAST;
-    CHECK_EQ(bench_open(&b), ERR_OK);
-    look_at_space(&b);
-    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
-    node_abandon(b.node);
-    sim_disk_kill(b.disk);
-    sim_disk_set_capacity(b.disk, sim_disk_used(b.disk));
     CHECK_EQ(bench_open(&b), ERR_OK);
     check_payload(b.node, "q", 0, "1");
     node_close(b.node);
@@ -465,6 +249,71 @@ TEST(a_deleted_queue_loses_its_folder_only_after_a_checkpoint_and_its_last_reade
     CHECK_EQ(list.count, 1); /* the new one's */
     disk_list_deinit(&list);
     check_payload(b.node, "q", 0, "new");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+/* --- the overlay's bound --- */
+
+/* A database whose next batch is on its way while the node goes on. */
+static struct {
+    struct db_ops ops;
+    enum err (*write)(struct db *db, struct db_batch *b, struct error *error);
+    struct node *node;
+    unsigned applied;
+} slow;
+
+static enum err write_slowly(struct db *db, struct db_batch *b, struct error *error)
+{
+    while (node_pump_apply(slow.node))
+        slow.applied++;
+    return slow.write(db, b, error);
+}
+
+#define WIDE 600u /* partitions */
+
+static void submit_wide_push(struct node *n, struct call *c)
+{
+    static char names[WIDE][8];
+    static struct push_item items[WIDE];
+    for (unsigned i = 0; i < WIDE; i++) {
+        snprintf(names[i], sizeof(names[i]), "p%u", i);
+        items[i] = (struct push_item){.queue = SPAN_LIT("q"),
+                                      .partition = span_str(names[i]),
+                                      .transaction_id = span_str(names[i]),
+                                      .payload = SPAN_LIT("1")};
+    }
+    *c = (struct call){.base = {.type = COMMAND_PUSH, .done = call_done, .grows_storage = true}};
+    push_encode(&c->base.body, &TENANT_DEFAULT, items, WIDE);
+    node_submit(n, &c->base);
+}
+
+/* Goal: a push behind one that takes the overlay far past its bound does not wait until that is
+ * written, only until it is frozen. */
+TEST(an_entry_past_the_bound_holds_nothing_up_while_it_is_written)
+{
+    struct bench b;
+    struct call wide, small;
+    bench_init(&b, 16);
+    b.dirty_max_bytes = 32u << 10;
+    CHECK_EQ(bench_open(&b), ERR_OK);
+    slow.ops = *b.db->ops;
+    slow.write = b.db->ops->batch_write;
+    slow.node = b.node;
+    slow.ops.batch_write = write_slowly;
+    b.db->ops = &slow.ops;
+    submit_wide_push(b.node, &wide);
+    pump(b.node);
+    CHECK_EQ(wide.done, 1);
+    node_request_deinit(&wide.base);
+    submit_push(b.node, &small, "q", "p1", "t", "1");
+    pump(b.node);
+    CHECK_EQ(small.done, 0);
+    CHECK(node_pump_checkpoint_due(b.node));
+    CHECK(node_pump_checkpoint(b.node));
+    CHECK_EQ(slow.applied, 1);
+    CHECK_EQ(small.done, 1);
+    node_request_deinit(&small.base);
     node_close(b.node);
     bench_deinit(&b);
 }

@@ -238,6 +238,21 @@ TEST(failures_tell_what_they_know)
     }
 }
 
+/* What a failure means does not depend on the letters of the keys. */
+TEST(a_short_key_hides_no_code)
+{
+    struct span secrets[] = {SPAN_LIT("a"), SPAN_LIT("oad"), SPAN_LIT("Upload")};
+    struct s3_verdict v = {.outcome = BUCKET_OK};
+    judge(&v, (struct s3_expect){.call = S3_MULTIPART_PART, .secrets = secrets, .n_secrets = 3},
+          STATUS("404", CODE("NoSuchUpload")));
+    CHECK_EQ(v.outcome, BUCKET_RETRIABLE);
+    CHECK(v.upload_gone);
+    judge(&v, (struct s3_expect){.call = S3_PUT, .secrets = secrets, .n_secrets = 3},
+          STATUS("403", CODE("Upload")));
+    CHECK_TEXT(span_str(v.clue.code), "");
+    s3_verdict_deinit(&v);
+}
+
 TEST(dates_are_read)
 {
     static const char *const bad[] = {"",

@@ -286,6 +286,35 @@ TEST(a_lost_answer_is_a_failed_attempt)
     stop(&f);
 }
 
+/* What comes behind a chunked body says nothing of the answer, and has an end. */
+TEST(trailers_are_no_part_of_a_head)
+{
+#define TRAILED(lines)                                                                             \
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n" lines "\r\n"
+    struct buf endless = BUF_INIT;
+    buf_puts(&endless, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n");
+    for (size_t i = 0; i < 4096; i++)
+        buf_printf(&endless, "X-%zu: %0200d\r\n", i, 0);
+    buf_puts(&endless, "\r\n");
+    const struct step steps[] = {
+        {.answer = TRAILED("ETag: \"00000000000000000000000000000000\"\r\n")},
+        {.answer = (const char *)endless.ptr, .len = endless.len, .close = true},
+        {.answer = TRAILED("")},
+    };
+    struct fixture f;
+    struct call c;
+    START(&f, steps);
+    check_put(&f, BUCKET_OK, "put 200");
+    call_init(&c, BUCKET_GET, "queen/x");
+    CHECK_EQ(run(&f, &c), BUCKET_OK);
+    CHECK_TEXT(buf_span(&c.trace), "get 0, get 200");
+    CHECK_TEXT(span_str(c.first_error), "transport: the answer's head has no end");
+    CHECK_TEXT(buf_span(&c.r.out), "hi");
+    call_deinit(&c);
+    stop(&f);
+    buf_deinit(&endless);
+}
+
 /* Bytes behind an answer, at once or later, never become the next request's answer. */
 TEST(stray_bytes_end_a_connection)
 {
@@ -622,6 +651,25 @@ TEST(a_body_that_is_not_taken_ends)
     stop(&f);
 }
 
+/* A store may think about what it has got as long as a request may last. */
+TEST(an_answer_that_takes_its_time_is_awaited)
+{
+    static const struct step steps[] = {{.answer = OK_EMPTY, .before_ms = 3500},
+                                        {.answer = OK_EMPTY, .before_ms = 3500}};
+    struct fixture f = {.server = server_start(steps, 2)};
+    struct s3_client_options o = options_of("");
+    struct call c;
+    o.limits.stall_s = 1;
+    open_client(&f, o);
+    call_init(&c, BUCKET_GET, "queen/x");
+    bucket_submit(f.bucket, &c.r);
+    check_put(&f, BUCKET_OK, "put 200");
+    wait_for_end(&c);
+    CHECK_TEXT(buf_span(&c.trace), "get 200");
+    call_deinit(&c);
+    stop(&f);
+}
+
 /* A listener whose queue is full answers nothing. */
 TEST(a_connection_that_does_not_come_ends)
 {
@@ -919,6 +967,72 @@ TEST(requests_run_side_by_side)
     stop(&f);
     mem_free(steps);
     mem_free(calls);
+}
+
+/* One connection for all: its turns go round, to whoever has waited longest. */
+TEST(nobody_is_overtaken)
+{
+#define TURNS 10
+    static const struct step steps[] = {{.answer = OK_EMPTY, .before_ms = 300},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY},
+                                        {.answer = OK_EMPTY}};
+    struct fixture f = {.server = server_start(steps, TURNS)};
+    struct s3_client_options o = options_of("");
+    struct call calls[TURNS];
+    char keys[TURNS][32];
+    o.limits.transfers_max = 1;
+    open_client(&f, o);
+    for (size_t i = 0; i < TURNS; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "turn-%zu", i);
+        call_init(&calls[i], BUCKET_GET, keys[i]);
+        bucket_submit(f.bucket, &calls[i].r);
+        if (i == 0)
+            server_wait(f.server, 1); /* the others come while it is on its way */
+    }
+    for (size_t i = 0; i < TURNS; i++) {
+        wait_for_end(&calls[i]);
+        CHECK_EQ(calls[i].r.outcome, BUCKET_OK);
+        CHECK(head_has(&f, i, keys[i]));
+        call_deinit(&calls[i]);
+    }
+    stop(&f);
+}
+
+TEST(an_upload_in_parts_lets_others_pass)
+{
+    static const struct step steps[] = {{.answer = CREATED, .before_ms = 300},
+                                        {.answer = OK_EMPTY}, /* the GET */
+                                        {.answer = OK_ETAG("e1")},
+                                        {.answer = OK_ETAG("e2")},
+                                        {.answer = OK_ETAG("e3")},
+                                        {.answer = COMPLETED, .close = true}};
+    struct fixture f = {.server = server_start(steps, 6)};
+    struct s3_client_options o = options_of("");
+    struct call upload, get;
+    o.multipart_threshold = 2 * PART;
+    o.limits.part_bytes = PART;
+    o.limits.transfers_max = 1;
+    open_client(&f, o);
+    put_init(&upload, span_make(big, sizeof(big)));
+    bucket_submit(f.bucket, &upload.r);
+    server_wait(f.server, 1);
+    call_init(&get, BUCKET_GET, "queen/x");
+    bucket_submit(f.bucket, &get.r);
+    wait_for_end(&get);
+    wait_for_end(&upload);
+    CHECK_EQ(get.r.outcome, BUCKET_OK);
+    CHECK_EQ(upload.r.outcome, BUCKET_OK);
+    CHECK(head_has(&f, 1, "GET /lake/queen/x "));
+    call_deinit(&get);
+    call_deinit(&upload);
+    stop(&f);
 }
 
 TEST(cancel_ends_transfers_and_waits)

@@ -22,7 +22,8 @@ static struct sink_settings settings_of(char kind)
                                 .prefix = TEXT("queen"),
                                 .access_key = TEXT("AKID7"),
                                 .secret_key = TEXT(SECRET),
-                                .path_style = strchr("psek", kind) != NULL};
+                                .key_segment_max = kind == 'm' ? 255 : 1024,
+                                .path_style = strchr("psekm", kind) != NULL};
     if (kind == 'a')
         set.endpoint = TEXT("http://10.0.0.7:9000");
     if (kind == 's' || kind == 'w')
@@ -335,6 +336,26 @@ TEST(a_key_with_a_long_part_names_the_setting)
         CHECK(strncmp(text, cases[i].says, strlen(cases[i].says)) == 0);
         CHECK_EQ(strstr(text, "QUEEN_S3_KEY_SEGMENT_MAX=255") != NULL, cause == CAUSE_OBJECT);
     }
+    buf_deinit(&key);
+    buf_deinit(&out);
+}
+
+/* The setting is as it should be, but an open window still has its long keys. */
+TEST(a_window_begun_with_long_keys_names_its_intent)
+{
+    struct bucket_clue clue = {.silence = BUCKET_ANSWERED};
+    struct buf out = BUF_INIT, key = BUF_INIT;
+    buf_puts(&key, "queen/");
+    for (size_t n = 0; n < 256; n++)
+        buf_putc(&key, 'x');
+    enum bucket_cause cause = hint_of(
+        &out, 'm',
+        (struct bucket_symptom){.op = "put", .status = 400, .key = buf_span(&key), .clue = &clue});
+    const char *text = (const char *)out.ptr;
+    CHECK_EQ(cause, CAUSE_OBJECT);
+    CHECK(strstr(text, "correct segmentMax in its intent") != NULL);
+    CHECK(strstr(text, "set QUEEN_S3_KEY_SEGMENT_MAX") == NULL);
+    check_names(text);
     buf_deinit(&key);
     buf_deinit(&out);
 }

@@ -696,6 +696,22 @@ TEST(a_new_queue_is_part_of_the_fair_share_at_once)
     world_deinit(&w);
 }
 
+TEST(a_queue_log_that_cannot_be_read_stops_the_node)
+{
+    struct world w;
+    struct node_status status;
+    world_init(&w, 21);
+    start_sink(&w, 0, NULL);
+    pass(&w, 2 * SEC);
+    sim_disk_fail_next(w.disk, SIM_DISK_READ, ERR_IO, 0);
+    push(&w, "orders");
+    pass(&w, 30 * SEC);
+    node_status(w.node, &status);
+    CHECK(status.stopped);
+    CHECK(strstr(status.failure, "qlog/") != NULL && strstr(status.failure, "offset ") != NULL);
+    world_deinit(&w);
+}
+
 TEST(a_sink_without_settings_has_an_empty_status)
 {
     struct world w;

@@ -269,6 +269,7 @@ TEST(read_errors_are_passed_on)
         if (err == ERR_OK)
             break;
         CHECK_EQ(err, ERR_IO);
+        CHECK(strncmp(f.error.text, "offset ", 7) == 0);
     }
     model_deinit(&m);
     fixture_deinit(&f);

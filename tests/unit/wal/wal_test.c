@@ -245,6 +245,7 @@ TEST(nothing_is_written_after_an_error)
     CHECK_EQ(scene_write(s, 1, 10), ERR_OK);
     sim_disk_fail_next(s->disk, SIM_DISK_DATASYNC, ERR_NO_SPACE, 0); /* of a sync: ERR_IO */
     CHECK_EQ(scene_write(s, 1, 10), ERR_IO);
+    CHECK(strstr(s->error.text, "seg-0000000000000001.wal") != NULL); /* its name by now */
     uint64_t changes = sim_disk_changes(s->disk);
     CHECK_EQ(scene_write(s, 1, 10), ERR_IO);
     CHECK_EQ(sim_disk_changes(s->disk), changes);
