@@ -85,11 +85,12 @@ struct lake_build_options {
     struct qlog *log; /* referenced by the caller for the time of the build */
     uint64_t from,
         to; /* positions to look at: a superset of the window's runs; 0,0 = find by stamp */
-    uint64_t index_bytes_max;  /* memory for run positions; beyond it several passes by partition
+    const struct qlog_near *near; /* to find by; may be NULL */
+    uint64_t index_bytes_max;     /* memory for run positions; beyond it several passes by partition
                                   ranges */
-    uint64_t memory_max;       /* of compressed bytes held in memory */
-    const char *spool_dir;     /* for O_TMPFILE */
-    const atomic_bool *cancel; /* may be NULL: looked at between runs: ERR_STOPPED */
+    uint64_t memory_max;          /* of compressed bytes held in memory */
+    const char *spool_dir;        /* for O_TMPFILE */
+    const atomic_bool *cancel;    /* may be NULL: looked at between runs: ERR_STOPPED */
 };
 
 /* Collects the runs of the queue with t_start <= stamp < t_end, orders them by (partition, stamp,

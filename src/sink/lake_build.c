@@ -224,7 +224,7 @@ static enum err resolve_range(struct build *b, struct error *error)
     b->to = o->to != 0 && o->to < end ? o->to : end;
     b->from = o->from;
     if (o->to == 0)
-        TRY(qlog_seek_stamp(o->log, o->window->t_start, &b->from, error));
+        TRY(qlog_seek_stamp_near(o->log, o->window->t_start, o->near, &b->from, error));
     uint64_t start = qlog_start(o->log);
     if (b->from < start)
         b->from = start; /* retention was faster */

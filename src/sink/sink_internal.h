@@ -122,8 +122,9 @@ struct op {
     struct buf told; /* the error of the last attempt, with what to do about it */
     struct built *built;
     bool is_checkpoint;
-    uint64_t rows;
+    uint64_t rows, k;
     int64_t t_end;
+    struct qlog_near near;
     /* jobs and look-ups */
     struct sink_action action;
     struct sink_scanned scanned;
@@ -249,6 +250,7 @@ void sink_job_submit(struct op *op, void (*job)(void *ctx));
 void sink_job_scan(void *ctx);
 void sink_job_build(void *ctx);
 void sink_job_checkpoint(void *ctx);
+void sink_job_load_checkpoint(void *ctx);
 
 /* sink_unit.c */
 void sink_unit_init(struct sink *s);

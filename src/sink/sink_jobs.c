@@ -1,5 +1,5 @@
 /* Blocking jobs of queue tasks, on the executor: scanning a queue's log, building an object,
- * building a checkpoint. A job only reads; its answer goes back as its op. */
+ * building a checkpoint, reading one. A job only reads; its answer goes back as its op. */
 #include "sink/sink_internal.h"
 
 #include "base/mem.h"
@@ -34,6 +34,11 @@ static void job_done(struct op *op)
     s->jobs--;
     pthread_mutex_unlock(&s->lock);
     sink_op_done(op); /* wakes whoever waits for the last job */
+}
+
+static const struct qlog_near *near_or_null(const struct qlog_near *near)
+{
+    return near->partition_id != 0 ? near : NULL;
 }
 
 /* --- scan --- */
@@ -81,7 +86,8 @@ static enum err scan_log(struct scan *scan, struct error *error)
 
     out->from = a->scan.position;
     if (a->scan.seek)
-        TRY(qlog_seek_stamp(scan->log, a->scan.seek_stamp, &out->from, error));
+        TRY(qlog_seek_stamp_near(scan->log, a->scan.seek_stamp, near_or_null(&a->scan.near),
+                                 &out->from, error));
     out->position = out->from;
     while (out->position < end) {
         size_t n;
@@ -159,6 +165,7 @@ static void build(struct op *op, struct qlog *log)
         .log = log,
         .from = op->action.build.from,
         .to = op->action.build.to,
+        .near = near_or_null(&op->action.build.near),
         .index_bytes_max = SINK_BUILD_INDEX,
         .memory_max = held,
         .spool_dir = s->options.spool_dir,
@@ -322,5 +329,64 @@ void sink_job_checkpoint(void *ctx)
     mem_free(c.name_at);
     map64_deinit(&c.at);
     buf_deinit(&c.names);
+    job_done(op);
+}
+
+/* --- reading a checkpoint --- */
+
+#define NEAR_TRIES 8u
+
+/* The rows with the highest offsets, highest first; of equal ones the later. */
+static size_t busiest(const struct lake_checkpoint *c, const struct lake_checkpoint_row *out[])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        const struct lake_checkpoint_row *row = &c->rows[i];
+        size_t at = n < NEAR_TRIES ? n++ : NEAR_TRIES;
+        for (; at > 0 && row->next_offset >= out[at - 1]->next_offset; at--) {
+            if (at < NEAR_TRIES)
+                out[at] = out[at - 1];
+        }
+        if (at < NEAR_TRIES)
+            out[at] = row;
+    }
+    return n;
+}
+
+/* The last record that the checkpoint knows of a partition that is still there. The busiest one was
+ * written last, as a rule: a single look into an index then finds where reading goes on, whatever
+ * the number of rows. */
+static void choose_near(struct op *op, const struct lake_checkpoint *c)
+{
+    struct node *node = op->sink->options.node;
+    const struct lake_checkpoint_row *rows[NEAR_TRIES];
+    size_t n = busiest(c, rows);
+    struct state *state = node_read_begin(node);
+    struct queue *q = state_queue_find(state, &op->sink->tenant, buf_span(&op->slot->name));
+
+    for (size_t i = 0; q != NULL && i < n && op->near.partition_id == 0; i++) {
+        const struct partition *p = state_partition_find(state, q, rows[i]->partition);
+        bool same =
+            p != NULL && (!rows[i]->has_id || memcmp(&p->uuid, &rows[i]->id, sizeof(p->uuid)) == 0);
+        if (same && rows[i]->next_offset > 0)
+            op->near = (struct qlog_near){p->id, rows[i]->next_offset - 1, c->t_end};
+    }
+    node_read_end(node);
+}
+
+void sink_job_load_checkpoint(void *ctx)
+{
+    struct op *op = ctx;
+    struct lake_checkpoint c;
+
+    op->err = lake_checkpoint_parse(buf_span(&op->bucket.out), &c);
+    if (op->err == ERR_OK) {
+        op->rows = c.n;
+        op->k = c.k;
+        op->t_end = c.t_end;
+        choose_near(op, &c);
+        lake_checkpoint_deinit(&c);
+    }
     job_done(op);
 }

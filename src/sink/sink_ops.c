@@ -194,26 +194,15 @@ static void bucket_attempt(struct bucket_request *r, unsigned code, struct span 
     buf_deinit(&text);
 }
 
-static void read_checkpoint(struct op *op)
-{
-    struct lake_checkpoint c;
-
-    op->err = lake_checkpoint_parse(buf_span(&op->bucket.out), &c);
-    if (op->err != ERR_OK)
-        return;
-    op->rows = c.n;
-    op->t_end = c.t_end;
-    lake_checkpoint_deinit(&c);
-}
-
 static void bucket_done(struct bucket_request *r)
 {
     struct op *op = r->ctx;
 
     op->retry_after_us = r->retry_after_us;
     if (op->is_checkpoint && r->outcome == BUCKET_OK)
-        read_checkpoint(op);
-    sink_op_done(op);
+        sink_job_submit(op, sink_job_load_checkpoint); /* may hold a million rows */
+    else
+        sink_op_done(op);
 }
 
 void sink_bucket_submit(struct op *op)
@@ -358,7 +347,9 @@ static void bucket_event(struct op *op, struct sink_event *event)
         event->type = SINK_EVENT_CHECKPOINT;
         event->checkpoint.err = op->err;
         event->checkpoint.rows = op->rows;
+        event->checkpoint.k = op->k;
         event->checkpoint.t_end = op->t_end;
+        event->checkpoint.near = op->near;
         return;
     }
     event->type = SINK_EVENT_BUCKET;

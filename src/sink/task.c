@@ -220,6 +220,11 @@ void task_go(struct sink_task *t)
         lake_key_manifest(&t->manifest_key, &t->spec, t->k + 1);
         task_operate(t, SINK_DO_GET)->get.key = buf_span(&t->manifest_key);
         break;
+    case PHASE_CHECKPOINT_SINCE:
+        buf_reset(&t->manifest_key);
+        lake_key_manifest(&t->manifest_key, &t->spec, t->since_k);
+        task_operate(t, SINK_DO_GET)->get.key = buf_span(&t->manifest_key);
+        break;
     case PHASE_REDO_LOOK:
     case PHASE_LOOK_AGAIN:
         buf_reset(&t->manifest_key);
@@ -462,6 +467,7 @@ static void bucket_answer(struct sink_task *t)
     case PHASE_PUT:
     case PHASE_MANIFEST:
     case PHASE_PROBE_NEXT:
+    case PHASE_CHECKPOINT_SINCE:
     case PHASE_CHECKPOINT_PUT:
         task_commit_bucket(t);
         break;
@@ -476,7 +482,8 @@ static void attempt_failed(struct sink_task *t)
     bool get = t->phase != PHASE_PUT && t->phase != PHASE_MANIFEST;
     struct span key = t->phase == PHASE_PUT ? buf_span(&t->key) : buf_span(&t->manifest_key);
 
-    if (t->phase == PHASE_LIST || t->phase == PHASE_LOAD || t->phase == PHASE_CHECKPOINT_PUT)
+    if (t->phase == PHASE_LIST || t->phase == PHASE_LOAD || t->phase == PHASE_CHECKPOINT_SINCE ||
+        t->phase == PHASE_CHECKPOINT_PUT)
         return; /* a cache: its own warnings tell */
     buf_reset(&t->text);
     buf_printf(&t->text, "%s " SPAN_FMT ": ", get ? "get" : "put", SPAN_ARG(key));

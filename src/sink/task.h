@@ -161,7 +161,9 @@ struct sink_event {
         struct {
             enum err err;
             uint64_t rows;
+            uint64_t k; /* of one that was loaded, as the rest */
             int64_t t_end;
+            struct qlog_near near; /* a record of it; partition_id 0: none that is known here */
         } checkpoint;
         struct {
             enum bucket_outcome outcome;
@@ -266,6 +268,7 @@ struct sink_action {
             uint64_t queue_id;
             bool seek; /* from the first run with stamp >= seek_stamp; else from `position` */
             int64_t seek_stamp;
+            struct qlog_near near; /* for the seek; partition_id 0: none */
             uint64_t position;
             int64_t limit;       /* stop at the first run with stamp >= limit */
             uint64_t weight_max; /* stop behind the push with which the weight reached this */
@@ -274,6 +277,7 @@ struct sink_action {
             uint64_t queue_id;
             struct lake_window window; /* borrows from the task until the answer */
             uint64_t from, to;         /* 0, 0: find by stamp */
+            struct qlog_near near;     /* to find by; partition_id 0: none */
         } build;
         struct {
             uint64_t queue_id, k;

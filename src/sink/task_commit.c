@@ -95,6 +95,7 @@ void task_build(struct sink_task *t)
     action = task_operate(t, SINK_DO_BUILD);
     action->build.queue_id = t->intent_queue_id;
     action->build.window = t->current;
+    action->build.near = t->near;
     if (!t->redo) {
         action->build.from = t->window.from;
         action->build.to = t->window.position;
@@ -409,7 +410,7 @@ static void probe_answer(struct sink_task *t)
                      SPAN_ARG(buf_span(&t->manifest_key)));
         break;
     case BUCKET_ABSENT:
-        task_enter(t, PHASE_CHECKPOINT_BUILD);
+        task_enter(t, t->since_k > 0 ? PHASE_CHECKPOINT_SINCE : PHASE_CHECKPOINT_BUILD);
         break;
     case BUCKET_RETRIABLE:
     case BUCKET_TERMINAL:
@@ -418,6 +419,28 @@ static void probe_answer(struct sink_task *t)
         next_window(t);
         break;
     }
+}
+
+/* The manifest of the first window that is in no checkpoint. One that is gone or damaged is done
+ * without: the checkpoint holds what this run wrote. */
+static void since_answer(struct sink_task *t)
+{
+    const struct sink_event *event = t->event;
+    struct lake_manifest m;
+
+    if (event->bucket.outcome == BUCKET_RETRIABLE || event->bucket.outcome == BUCKET_CANCELLED) {
+        task_note(t, SINK_NOTE_CHECKPOINT_NOT_WRITTEN)->text = event->error;
+        next_window(t);
+        return;
+    }
+    if (event->bucket.outcome == BUCKET_OK &&
+        lake_manifest_parse(event->bucket.body, &m) == ERR_OK) {
+        if (m.k == t->since_k && m.t_start < t->checkpoint_since)
+            t->checkpoint_since = m.t_start;
+        lake_manifest_deinit(&m);
+    }
+    t->since_k = 0;
+    task_enter(t, PHASE_CHECKPOINT_BUILD);
 }
 
 void task_checkpoint_built(struct sink_task *t)
@@ -463,6 +486,9 @@ void task_commit_bucket(struct sink_task *t)
         break;
     case PHASE_PROBE_NEXT:
         probe_answer(t);
+        break;
+    case PHASE_CHECKPOINT_SINCE:
+        since_answer(t);
         break;
     case PHASE_CHECKPOINT_PUT:
         checkpoint_answer(t);

@@ -17,6 +17,7 @@ static void scan(struct sink_task *t, int64_t cap)
     action->scan.queue_id = t->queue_id;
     action->scan.seek = !w->positioned;
     action->scan.seek_stamp = w->t_prev;
+    action->scan.near = t->near;
     action->scan.position = w->position;
     action->scan.limit = window_scan_limit(w, cap);
     action->scan.weight_max =

@@ -32,7 +32,8 @@ enum phase {
     PHASE_PUT,
     PHASE_MANIFEST,
     PHASE_COMMIT,
-    PHASE_PROBE_NEXT, /* foreign lake, whenever a checkpoint is due */
+    PHASE_PROBE_NEXT,       /* foreign lake, whenever a checkpoint is due */
+    PHASE_CHECKPOINT_SINCE, /* no checkpoint was loaded: where did the window behind the last begin? */
     PHASE_CHECKPOINT_BUILD,
     PHASE_CHECKPOINT_PUT,
     PHASE_SUSPECT_REFRESH, /* before a lake is called foreign */
@@ -118,10 +119,12 @@ struct sink_task {
     int64_t t0;
     uint64_t intent_queue_id;
     int64_t checkpoint_since; /* stamps from here on are in no checkpoint yet */
+    uint64_t since_k;         /* but the start of this window is still to be looked up; 0 none */
     uint64_t checkpoint_k, checkpoint_rows;
-    struct buf listed; /* newest usable checkpoint key found so far; last key of the page */
+    struct qlog_near near; /* of the checkpoint that was loaded: lies below t_prev */
+    struct buf listed;     /* newest usable checkpoint key found so far; last key of the page */
     struct buf list_after;
-    uint64_t listed_k;
+    uint64_t listed_k; /* its window; 0 none */
     struct buf suspicion;
     unsigned suspect_rounds;
     struct window window;
@@ -232,7 +235,7 @@ void task_commit_begin(struct sink_task *t);
 void task_commit_done(struct sink_task *t);
 void task_commit_from_manifest(struct sink_task *t, uint64_t records, uint64_t bytes);
 void task_commit_bucket(
-    struct sink_task *t); /* LOOK_AGAIN, PUT, MANIFEST, PROBE_NEXT, CHECKPOINT_PUT */
+    struct sink_task *t); /* LOOK_AGAIN, PUT, MANIFEST, PROBE_NEXT, CHECKPOINT_* */
 void task_checkpoint_built(struct sink_task *t);
 
 #endif

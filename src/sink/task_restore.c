@@ -15,6 +15,7 @@ void task_restore_begin(struct sink_task *t)
     t->suspect_rounds = 0;
     t->row.has_safe_time = false;
     t->checkpoint_k = t->checkpoint_rows = 0;
+    t->near = (struct qlog_near){0};
     t->due_wanted = false;
     window_init(&t->window, WINDOW_NO_START);
     if (!t->quiet)
@@ -183,6 +184,7 @@ static void rows_answer(struct sink_task *t)
     if (t->has_committed || t->has_t0)
         task_complete_through(t, t->window.t_prev);
     t->checkpoint_since = t->window.t_prev;
+    t->since_k = 0;
     if (t->redo)
         list_or_go_on(t); /* by queue id: the window is finished even if the queue is gone */
     else
@@ -259,6 +261,13 @@ static void restored(struct sink_task *t)
     task_enter(t, t->redo ? PHASE_REDO_LOOK : PHASE_PROBE);
 }
 
+/* The next checkpoint also holds what the windows behind the last one wrote. */
+static void without_checkpoint(struct sink_task *t)
+{
+    t->since_k = t->listed_k < t->k ? t->listed_k + 1 : 0;
+    restored(t);
+}
+
 static void list_or_go_on(struct sink_task *t)
 {
     buf_reset(&t->listed);
@@ -276,7 +285,8 @@ static void list_answer(struct sink_task *t)
 
     if (event->bucket.outcome != BUCKET_OK && event->bucket.outcome != BUCKET_ABSENT) {
         task_note(t, SINK_NOTE_CHECKPOINT_NOT_LISTED)->text = event->error;
-        restored(t);
+        t->listed_k = t->k - t->k % t->node->checkpoint_every; /* where the last one was due */
+        without_checkpoint(t);
         return;
     }
     for (size_t i = 0; i < event->bucket.n_keys; i++) {
@@ -295,19 +305,31 @@ static void list_answer(struct sink_task *t)
     } else if (t->listed_k > 0) {
         task_enter(t, PHASE_LOAD);
     } else {
-        restored(t);
+        without_checkpoint(t);
     }
+}
+
+/* Only a cache, and anybody may have written it: it must fit the pointer, and whatever it says then
+ * decides no more than how the log is searched, and which partitions the next one names. */
+static bool checkpoint_fits(const struct sink_task *t)
+{
+    int64_t t_end = t->event->checkpoint.t_end;
+
+    return t->event->checkpoint.k == t->listed_k &&
+           (t->listed_k == t->k ? t_end == t->committed_t_end : t_end < t->committed_t_end);
 }
 
 void task_restore_checkpoint(struct sink_task *t)
 {
-    if (t->event->checkpoint.err != ERR_OK) {
+    if (t->event->checkpoint.err != ERR_OK || !checkpoint_fits(t)) {
         task_note(t, SINK_NOTE_CHECKPOINT_UNREADABLE)->text = buf_span(&t->listed);
-    } else {
-        t->checkpoint_k = t->listed_k;
-        t->checkpoint_rows = t->event->checkpoint.rows;
-        t->checkpoint_since = t->event->checkpoint.t_end;
+        without_checkpoint(t);
+        return;
     }
+    t->checkpoint_k = t->listed_k;
+    t->checkpoint_rows = t->event->checkpoint.rows;
+    t->checkpoint_since = t->event->checkpoint.t_end;
+    t->near = t->event->checkpoint.near;
     restored(t);
 }
 
@@ -390,7 +412,7 @@ void task_restore_bucket(struct sink_task *t)
         break;
     case PHASE_LOAD:
         task_note(t, SINK_NOTE_CHECKPOINT_UNREADABLE)->text = buf_span(&t->listed);
-        restored(t);
+        without_checkpoint(t);
         break;
     case PHASE_REDO_LOOK:
         if (!look_failed(t))

@@ -109,6 +109,16 @@ struct qlog_run_head {
  * thread; blocks. */
 ERR_CHECK enum err qlog_seek_stamp(struct qlog *q, int64_t stamp, uint64_t *position_out,
                                    struct error *error);
+/* A record that is thought to lie below a stamp, and not far from it. */
+struct qlog_near {
+    uint64_t partition_id, offset;
+    int64_t below; /* its stamp is below this one: a mark at or above it tells more */
+};
+
+/* The same answer, found with fewer bytes read when `near` (may be NULL) is right. Nothing of it is
+ * relied on: of whatever it names only a run of this log with a stamp below `stamp` counts. */
+ERR_CHECK enum err qlog_seek_stamp_near(struct qlog *q, int64_t stamp, const struct qlog_near *near,
+                                        uint64_t *position_out, struct error *error);
 /* The heads of up to max runs from `position` (a run's start or the end) on, below `end` (<=
  * qlog_end). ERR_CORRUPT for damage. *next_out: where to go on. Any thread; blocks. */
 ERR_CHECK enum err qlog_scan(struct qlog *q, uint64_t position, uint64_t end,

@@ -423,7 +423,7 @@ static enum err marks_load(struct qlog_segment *seg, struct buf *out, struct err
 }
 
 enum err qlog_sealed_seek_mark(struct qlog_segment *seg, int64_t stamp, uint64_t *position_out,
-                               struct error *error)
+                               int64_t *stamp_out, struct error *error)
 {
     struct buf marks = BUF_INIT;
     enum err err = marks_load(seg, &marks, error);
@@ -438,14 +438,15 @@ enum err qlog_sealed_seek_mark(struct qlog_segment *seg, int64_t stamp, uint64_t
         else
             hi = mid;
     }
-    uint64_t position =
-        lo > 0 ? le64_get(marks.ptr + (lo - 1) * QLOG_MARK_SIZE + 8) : seg->footer.first;
+    const uint8_t *mark = lo > 0 ? marks.ptr + (lo - 1) * QLOG_MARK_SIZE : NULL;
+    uint64_t position = mark != NULL ? le64_get(mark + 8) : seg->footer.first;
     if (position < seg->footer.first || position - seg->footer.first >= seg->footer.run_bytes) {
         err =
             qlog_segment_damaged(seg, qlog_footer_marks_at(&seg->footer), "bad stamp mark", error);
         goto out;
     }
     *position_out = position;
+    *stamp_out = mark != NULL ? (int64_t)le64_get(mark) : seg->footer.first_stamp;
 out:
     buf_deinit(&marks);
     return err;

@@ -185,9 +185,11 @@ enum err qlog_segment_damaged(const struct qlog_segment *seg, uint64_t at, const
 ERR_CHECK enum err qlog_sealed_around(struct qlog_segment *seg, uint64_t partition_id,
                                       uint64_t offset, struct qlog_around *out,
                                       struct error *error);
-/* Position of a run from which a scan for the first run with stamp >= `stamp` may start. */
+/* Position and stamp of a run from which a scan for the first run with stamp >= `stamp` may start.
+ */
 ERR_CHECK enum err qlog_sealed_seek_mark(struct qlog_segment *seg, int64_t stamp,
-                                         uint64_t *position_out, struct error *error);
+                                         uint64_t *position_out, int64_t *stamp_out,
+                                         struct error *error);
 
 /* ---- Boot (qlog_open.c) ---- */
 

@@ -285,7 +285,7 @@ class Rules:
     raw: bool = False  # QUEEN_S3_JSONL_QUOTE_UNREADABLE=false
     temporary: bool = True  # unfinished uploads may lie in .queen-tmp
     exact_frames: bool = False  # compress again and compare; needs the same library versions
-    one_life: bool = False  # the sink never restarted: a checkpoint names every partition since the one before
+    one_life: bool = False  # no queue was deleted: a checkpoint names every partition since the one before
 
 
 def parse_line(text):
@@ -775,7 +775,7 @@ def main():
     parser.add_argument(
         "--no-temporary", dest="temporary", action="store_false", help="no unfinished upload may be left"
     )
-    parser.add_argument("--one-life", action="store_true", help="the sink never restarted: checkpoints are complete")
+    parser.add_argument("--one-life", action="store_true", help="no queue was deleted: checkpoints are complete")
     parser.add_argument("--exact-frames", action="store_true", help="compress again and compare the bytes")
     options = vars(parser.parse_args())
     bucket, ledger = options.pop("bucket"), options.pop("ledger")

@@ -60,7 +60,9 @@ struct fix_task {
     size_t head, tail;
     bool crashed;
     int64_t built_start, built_end;
-    struct buf built; /* bytes of the built object */
+    struct sink_action checkpoint; /* the last one asked for */
+    struct qlog_near sought;       /* of the last seek */
+    struct buf built;              /* bytes of the built object */
 };
 
 struct fix {
@@ -322,6 +324,7 @@ static void fix_do_scan(struct fix *f, struct fix_task *t, const struct sink_act
         return;
     }
     if (a->scan.seek) {
+        t->sought = a->scan.near;
         while (at < f->n_records && (f->records[at].queue_id != a->scan.queue_id ||
                                      f->records[at].stamp < a->scan.seek_stamp))
             at++;
@@ -403,9 +406,12 @@ static void fix_do_put(struct fix *f, struct fix_task *t, const struct sink_acti
                        enum fault fault)
 {
     struct fix_pending *p = fix_answer(t, SINK_EVENT_BUCKET, a->op);
+    char checkpoint[64];
+    (void)snprintf(checkpoint, sizeof(checkpoint), "%" PRIu64 " %" PRId64,
+                   t->checkpoint.checkpoint.k, t->checkpoint.checkpoint.t_end);
     struct span bytes = a->type == SINK_DO_PUT_OBJECT ? buf_span(&t->built)
                         : a->type == SINK_DO_PUT      ? a->put.bytes
-                                                      : SPAN_LIT("checkpoint");
+                                                      : span_str(checkpoint);
     struct omap_row old;
     if (fix_bucket_fault(f, p, fault))
         return;
@@ -417,6 +423,26 @@ static void fix_do_put(struct fix *f, struct fix_task *t, const struct sink_acti
         buf_puts(&p->text, "transport: lost answer");
         p->event.bucket.outcome = BUCKET_RETRIABLE;
     }
+}
+
+/* A checkpoint is its "k tEnd" here. */
+static void fix_read_checkpoint(struct fix_pending *p, struct span value)
+{
+    char text[64];
+    uint64_t k;
+    int64_t t_end;
+    ASSERT(value.len < sizeof(text));
+    memcpy(text, value.ptr, value.len);
+    text[value.len] = 0;
+    p->event.type = SINK_EVENT_CHECKPOINT;
+    p->event.checkpoint.err = ERR_INVALID;
+    if (sscanf(text, "%" SCNu64 " %" SCNd64, &k, &t_end) != 2)
+        return;
+    p->event.checkpoint.err = ERR_OK;
+    p->event.checkpoint.rows = 7;
+    p->event.checkpoint.k = k;
+    p->event.checkpoint.t_end = t_end;
+    p->event.checkpoint.near = (struct qlog_near){1, 100 + k, t_end};
 }
 
 static void fix_do_get(struct fix *f, struct fix_task *t, const struct sink_action *a,
@@ -431,10 +457,7 @@ static void fix_do_get(struct fix *f, struct fix_task *t, const struct sink_acti
         return;
     }
     if (a->get.is_checkpoint) {
-        p->event.type = SINK_EVENT_CHECKPOINT;
-        p->event.checkpoint.err = ERR_OK;
-        p->event.checkpoint.rows = 7;
-        p->event.checkpoint.t_end = EPOCH;
+        fix_read_checkpoint(p, row.value);
         return;
     }
     p->event.bucket.outcome = BUCKET_OK;
@@ -610,6 +633,7 @@ static bool fix_act(struct fix *f, unsigned i, const struct sink_action *a)
         struct fix_pending *p = fix_answer(t, SINK_EVENT_CHECKPOINT, a->op);
         p->event.checkpoint.err = fault == FAULT_RETRIABLE ? ERR_IO : ERR_OK;
         p->event.checkpoint.rows = 3;
+        t->checkpoint = *a;
         break;
     }
     case SINK_DO_PUT_OBJECT:

@@ -849,6 +849,121 @@ TEST(checkpoints_are_written_and_loaded)
     fix_deinit(&f);
 }
 
+static void set_checkpoint(struct fix *f, uint64_t k, const char *text)
+{
+    struct buf key = BUF_INIT;
+    struct lake_spec spec = {.prefix = SPAN_LIT("queen"),
+                             .tenant = span_str(TENANT_TEXT),
+                             .queue = QUEUE,
+                             .segment_max = 255};
+    lake_key_checkpoint(&key, &spec, k);
+    omap_put(f->bucket, buf_span(&key), span_str(text));
+    buf_deinit(&key);
+}
+
+/* Five windows, a checkpoint behind the second and the fourth, and a new process. */
+static void five_windows(struct fix *f)
+{
+    begin(f);
+    f->tasks[0].node.checkpoint_every = 2;
+    for (unsigned i = 0; i < 5; i++) {
+        (void)fix_push(f);
+        fix_pass(f, 20 * SEC);
+    }
+    CHECK_EQ(fix_row(f)->k, 5);
+    CHECK_EQ(fix_row(f)->checkpoint_k, 4);
+    fix_start(f, 0);
+    fix_mark(f);
+}
+
+TEST(a_seek_is_told_what_the_checkpoint_knows)
+{
+    struct fix f;
+    five_windows(&f);
+    int64_t t_end = f.tasks[0].checkpoint.checkpoint.t_end;
+    (void)fix_push(&f);
+    fix_pass(&f, 20 * SEC);
+    CHECK_EQ(f.tasks[0].sought.partition_id, 1);
+    CHECK_EQ(f.tasks[0].sought.offset, 104);
+    CHECK_EQ(f.tasks[0].sought.below, t_end);
+    CHECK(fix_traced(&f, "get 0000000007.json\nbuild checkpoint 6\n"));
+    CHECK_EQ(f.tasks[0].checkpoint.checkpoint.since, t_end);
+    fix_deinit(&f);
+}
+
+/* Goal: one that does not fit the pointer is not used; the next one begins behind the last that was
+ * listed, whose window's end the manifest tells. */
+TEST(a_checkpoint_that_does_not_fit_is_ignored)
+{
+    static const char *const texts[] = {"damaged", "3 1", "4 9000000000000000000", "6 1"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct fix f;
+        five_windows(&f);
+        int64_t t_end = f.tasks[0].checkpoint.checkpoint.t_end;
+        set_checkpoint(&f, 4, texts[i]);
+        (void)fix_push(&f);
+        fix_pass(&f, 20 * SEC);
+        CHECK(fix_traced(&f, "- checkpoint unreadable\n- restored\n"));
+        CHECK_EQ(f.tasks[0].sought.partition_id, 0);
+        CHECK(fix_traced(&f, "get 0000000007.json\nget 0000000005.json\nbuild checkpoint 6\n"));
+        CHECK_EQ(f.tasks[0].checkpoint.checkpoint.since, t_end);
+        CHECK_EQ(fix_row(&f)->checkpoint_k, 6);
+        fix_mark(&f);
+        (void)fix_push(&f);
+        fix_pass(&f, 20 * SEC);
+        (void)fix_push(&f);
+        fix_pass(&f, 20 * SEC);
+        CHECK(fix_traced(&f, "get 0000000009.json\nbuild checkpoint 8\n")); /* looked up once */
+        CHECK_EQ(fix_judge(&f, true), f.n_records);
+        fix_deinit(&f);
+    }
+}
+
+/* One of the last window must have its very end. */
+TEST(a_checkpoint_of_another_end_is_ignored)
+{
+    struct fix f;
+    begin(&f);
+    f.tasks[0].node.checkpoint_every = 1;
+    (void)fix_push(&f);
+    fix_pass(&f, 20 * SEC);
+    set_checkpoint(&f, 1, "1 5");
+    fix_start(&f, 0);
+    fix_mark(&f);
+    fix_settle(&f);
+    CHECK(fix_traced(&f, "- checkpoint unreadable\n- restored\n"));
+    fix_deinit(&f);
+}
+
+/* Goal: where no list is to be had, the next one begins where the last was due; while its beginning
+ * cannot be looked up, none is written rather than a part of one. */
+TEST(a_checkpoint_waits_for_its_beginning)
+{
+    struct fix f;
+    five_windows(&f);
+    int64_t t_end = f.tasks[0].checkpoint.checkpoint.t_end;
+    until(&f, "kv restore\nlook up\n");
+    f.bucket_down = true;
+    fix_settle(&f);
+    f.bucket_down = false;
+    CHECK(fix_traced(&f, "list\n- checkpoint not listed\n- restored\n"));
+    (void)fix_push(&f);
+    until(&f, "get 0000000007.json\n");
+    f.bucket_down = true;
+    (void)fix_one(&f, 0);
+    f.bucket_down = false;
+    fix_settle(&f);
+    CHECK(fix_traced(&f, "get 0000000005.json\n- checkpoint not written\nlook up\n"));
+    for (unsigned i = 0; i < 2; i++) {
+        (void)fix_push(&f);
+        fix_pass(&f, 20 * SEC);
+    }
+    CHECK(fix_traced(&f, "get 0000000009.json\nget 0000000005.json\nbuild checkpoint 8\n"));
+    CHECK_EQ(f.tasks[0].checkpoint.checkpoint.since, t_end);
+    CHECK_EQ(fix_judge(&f, true), f.n_records);
+    fix_deinit(&f);
+}
+
 TEST(a_checkpoint_is_tried_three_times)
 {
     struct fix f;

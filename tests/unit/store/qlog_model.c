@@ -277,9 +277,24 @@ static enum err expect_seek(const struct model *m, struct qlog *q, size_t first,
         else
             hi = mid;
     }
+    uint64_t right = lo < m->n ? m->runs[lo].position : qlog_end(q);
     uint64_t got = 99;
     TRY(qlog_seek_stamp(q, stamp, &got, error));
-    CHECK_EQ(got, lo < m->n ? m->runs[lo].position : qlog_end(q));
+    CHECK_EQ(got, right);
+    /* Told of any record, right or wrong, it is the same. */
+    struct prng rng;
+    prng_init(&rng, (uint64_t)stamp);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct model_run *run = m->n > 0 ? &m->runs[prng_below(&rng, m->n)] : NULL;
+        struct qlog_near near = {prng_below(&rng, 10 * (m->partitions + 2)),
+                                 prng_below(&rng, 10 * (m->n + 1)), INT64_MAX};
+        if (run != NULL && i > 0)
+            near = (struct qlog_near){run->partition_id, run->first_offset + prng_below(&rng, 3),
+                                      i > 1 ? INT64_MAX : run->stamp + 1};
+        got = 99;
+        TRY(qlog_seek_stamp_near(q, stamp, &near, &got, error));
+        CHECK_EQ(got, right);
+    }
     return ERR_OK;
 }
 

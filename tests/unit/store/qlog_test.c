@@ -4,6 +4,7 @@
 #include "store/qlog.h"
 
 #include "base/mem.h"
+#include "lib/counted_disk.h"
 #include "unit/store/qlog_fixture.h"
 #include "unit/store/qlog_model.h"
 
@@ -161,6 +162,58 @@ TEST(finding_costs_few_reads)
         CHECK_EQ(qlog_seek_stamp(f.q, (int64_t)offset, &got, &f.error), ERR_OK);
         CHECK(sim_disk_count(f.disk, SIM_DISK_READ) - before <= 3);
     }
+    fixture_deinit(&f);
+}
+
+/* Bytes read to find the stamp of run i, told of run `near`; -1 = of nothing. */
+static uint64_t seek_costs(struct fixture *f, const struct model *m, size_t i, ssize_t near_i,
+                           int64_t below)
+{
+    struct counted_disk counted;
+    const struct model_run *told = near_i < 0 ? NULL : &m->runs[near_i];
+    struct qlog_near near = {.below = below};
+    uint64_t got;
+    if (told != NULL) {
+        near.partition_id = told->partition_id;
+        near.offset = told->first_offset + told->count - 1;
+    }
+    counted_disk_begin(&counted, f->disk);
+    CHECK_EQ(
+        qlog_seek_stamp_near(f->q, m->runs[i].stamp, told != NULL ? &near : NULL, &got, &f->error),
+        ERR_OK);
+    counted_disk_end(&counted, f->disk);
+    CHECK_EQ(got, m->runs[i].position);
+    return counted.bytes_read;
+}
+
+/* Goal: told of a record shortly below the stamp, a search reads a few blocks instead of what lies
+ * between two marks. Told of one that lies below the mark it reads not a byte more, or, when that is
+ * not said, no more than the look into the index costs.
+ * Method: runs of some 600 bytes, in a large sealed segment. */
+TEST(a_search_that_is_told_of_a_record_below_reads_less)
+{
+    struct fixture f;
+    struct model m;
+    uint64_t told = 0, untold = 0;
+    fixture_init(&f, false, 4u << 20);
+    model_init(&m, 3, 20, 500);
+    while (fixture_files(&f) < 2)
+        fill(&f, &m, 1);
+    for (size_t i = 1; i < m.n - 1; i += 37) {
+        while (m.runs[i - 1].stamp == m.runs[i].stamp) /* to the first run of a push */
+            i++;
+        int64_t stamp = m.runs[i].stamp;
+        uint64_t with = seek_costs(&f, &m, i, (ssize_t)i - 1, stamp);
+        uint64_t without = seek_costs(&f, &m, i, -1, 0);
+        CHECK(with <= without + 3 * 4096);
+        CHECK(with <= 10 * 4096);
+        CHECK_EQ(seek_costs(&f, &m, i, 0, 0), without);
+        CHECK(seek_costs(&f, &m, i, 0, stamp) <= without + 3 * 4096);
+        told += with;
+        untold += without;
+    }
+    CHECK(told < untold / 5);
+    model_deinit(&m);
     fixture_deinit(&f);
 }
 
