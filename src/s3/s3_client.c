@@ -11,14 +11,9 @@
  * A call is retried here (attempts.h); a request that fails nevertheless is its caller's again, who
  * retries the whole. cancel() is for good: transfers are dropped, uploads in parts get one short
  * ABORT, everything ends as BUCKET_CANCELLED. */
-#include "s3/s3_client.h"
+#include "s3/s3_client_internal.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
-#include "s3/attempts.h"
-#include "s3/digest.h"
-#include "s3/multipart.h"
-#include "s3/s3_transfer.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -26,307 +21,14 @@
 #define CONNECT_TIMEOUT_MS 5000u /* objects.md 10 Sizes and timeouts */
 #define REQUEST_TIMEOUT_MS 120000u
 #define STALL_S 60u
-#define ABORT_MS 250u     /* decisions.md 16 keeps back a second at most, the leases need some */
-#define TRANSFERS_MAX 64u /* connections */
-#define HASH_PIECE (1u << 20)
+#define ABORT_MS 250u      /* decisions.md 16 keeps back a second at most, the leases need some */
+#define TRANSFERS_MAX 64u  /* connections */
 #define HASH_PIECES_MAX 4u /* between two looks at the transfers: some milliseconds */
 #define POLL_MAX_MS 60000
-
-enum op_state { OP_HASHING, OP_READY, OP_TRANSFER, OP_WAITING };
-
-struct s3_op {
-    struct wait wait; /* first */
-    struct bucket_request *r;
-    struct s3_op *prev, *next; /* in s3_client.ops */
-    enum op_state state;
-    enum s3_call call;
-    unsigned attempts; /* of this call */
-    bool in_parts, cancelled;
-    struct multipart parts;
-    struct buf completion;
-    struct s3_body body; /* of this call */
-    struct digest *digest;
-    uint64_t digested;
-    char sha256[DIGEST_SHA256_HEX]; /* empty: not hashed yet */
-    char md5_hex[DIGEST_MD5_HEX];
-    char md5_base64[DIGEST_MD5_BASE64];
-    struct s3_transfer transfer;
-    struct s3_verdict verdict;
-};
-
-struct s3_client {
-    struct bucket bucket; /* first: what the interface hands out */
-    struct s3_place place;
-    struct buf strings; /* what place points into */
-    char *ca_file, *ca_dir;
-    uint64_t threshold;
-    struct s3_limits limits;
-    struct clock *clock;
-    struct entropy *entropy;
-    CURLM *multi;
-    struct thread *thread;
-    atomic_bool cancel;
-    /* thread */
-    struct s3_op *ops, *last_op; /* all, in the order of their turns */
-    struct wait *waiting;
-    struct s3_sockets sockets;
-    unsigned transfers;
-    bool cancelled;
-    int64_t aborts_end_us; /* when cancelled: none begins after that */
-    uint8_t *scratch;      /* HASH_PIECE */
-    pthread_mutex_t lock;
-    struct {
-        struct bucket_request *first, **end; /* submitted, not taken yet */
-        size_t outstanding;
-        bool closing;
-    } shared;
-};
-
-static void lock(struct s3_client *c)
-{
-    ASSERT(pthread_mutex_lock(&c->lock) == 0);
-}
-
-static void unlock(struct s3_client *c)
-{
-    ASSERT(pthread_mutex_unlock(&c->lock) == 0);
-}
 
 static void wake(struct s3_client *c)
 {
     ASSERT(curl_multi_wakeup(c->multi) == CURLM_OK);
-}
-
-/* ---- The end of a request ---- */
-
-static void op_unlink(struct s3_client *c, struct s3_op *op)
-{
-    if (op->prev != NULL)
-        op->prev->next = op->next;
-    else
-        c->ops = op->next;
-    if (op->next != NULL)
-        op->next->prev = op->prev;
-    else
-        c->last_op = op->prev;
-}
-
-static void op_append(struct s3_client *c, struct s3_op *op)
-{
-    op->prev = c->last_op;
-    op->next = NULL;
-    if (c->last_op != NULL)
-        c->last_op->next = op;
-    else
-        c->ops = op;
-    c->last_op = op;
-}
-
-/* It had a turn. */
-static void op_to_end(struct s3_client *c, struct s3_op *op)
-{
-    op_unlink(c, op);
-    op_append(c, op);
-}
-
-static void op_free(struct s3_op *op)
-{
-    multipart_deinit(&op->parts);
-    buf_deinit(&op->completion);
-    digest_free(op->digest);
-    s3_transfer_deinit(&op->transfer);
-    s3_verdict_deinit(&op->verdict);
-    mem_free(op);
-}
-
-static void request_done(struct s3_client *c, struct bucket_request *r)
-{
-    lock(c);
-    c->shared.outstanding--;
-    unlock(c);
-    r->internal = NULL;
-    r->done(r);
-}
-
-static void request_cancelled(struct s3_client *c, struct bucket_request *r)
-{
-    r->outcome = BUCKET_CANCELLED;
-    r->code = 0;
-    request_done(c, r);
-}
-
-static void finish(struct s3_client *c, struct s3_op *op)
-{
-    struct bucket_request *r = op->r;
-    bool cancelled = op->cancelled;
-    op_unlink(c, op);
-    op_free(op);
-    if (cancelled)
-        request_cancelled(c, r);
-    else
-        request_done(c, r);
-}
-
-/* Moves what was asked for into the request. */
-static void take_results(struct s3_op *op)
-{
-    struct bucket_request *r = op->r;
-    if (op->verdict.outcome != BUCKET_OK)
-        return;
-    if (op->call == S3_GET) {
-        buf_deinit(&r->out);
-        r->out = op->transfer.answer.body;
-        op->transfer.answer.body = BUF_INIT;
-    } else if (op->call == S3_LIST) {
-        struct s3_list *list = &op->verdict.list;
-        bucket_request_deinit(r);
-        r->out = list->out;
-        r->keys = list->keys;
-        r->n_keys = list->n_keys;
-        r->truncated = list->truncated;
-        *list = (struct s3_list){.n_keys = 0};
-    }
-}
-
-/* ---- Calls ---- */
-
-static struct s3_body part_body(const struct s3_op *op)
-{
-    return (struct s3_body){.bytes = op->r->body.bytes,
-                            .fd = op->r->body.fd,
-                            .from = multipart_part_from(&op->parts),
-                            .size = multipart_part_size(&op->parts)};
-}
-
-static uint64_t request_size(const struct bucket_request *r)
-{
-    return r->body.fd >= 0 ? r->body.size : r->body.bytes.len;
-}
-
-static void set_body(struct s3_op *op)
-{
-    op->body = (struct s3_body){.fd = -1};
-    if (op->call == S3_PUT) {
-        op->body = (struct s3_body){
-            .bytes = op->r->body.bytes, .fd = op->r->body.fd, .size = request_size(op->r)};
-    } else if (op->call == S3_MULTIPART_PART) {
-        op->body = part_body(op);
-    } else if (op->call == S3_MULTIPART_COMPLETE) {
-        buf_reset(&op->completion);
-        multipart_put_completion(&op->parts, &op->completion);
-        op->body.bytes = buf_span(&op->completion);
-        op->body.size = op->completion.len;
-    }
-}
-
-static bool needs_hash(const struct s3_op *op)
-{
-    return op->sha256[0] == '\0' && (op->body.size > 0 || op->call == S3_PUT);
-}
-
-static void call_begin(struct s3_op *op, enum s3_call call)
-{
-    op->call = call;
-    op->attempts = 0;
-    op->sha256[0] = '\0';
-    set_body(op);
-    op->state = needs_hash(op) ? OP_HASHING : OP_READY;
-}
-
-static void wait_for_next(struct s3_client *c, struct s3_op *op, unsigned made,
-                          int64_t retry_after_us)
-{
-    int64_t wait = attempts_wait_us(c->entropy, c->limits.retry_step_us, made, retry_after_us);
-    op->state = OP_WAITING;
-    wait_add(&c->waiting, &op->wait, clock_mono_us(c->clock) + wait);
-}
-
-static void next_part(struct s3_client *c, struct s3_op *op)
-{
-    enum s3_call call = S3_MULTIPART_CREATE;
-    switch (multipart_step(&op->parts, op->call, &op->verdict, &call)) {
-    case MULTIPART_CALL:
-        if (call == S3_MULTIPART_PART && op->parts.part > 1 && op->r->between_parts != NULL)
-            op->r->between_parts(op->r);
-        call_begin(op, call);
-        break;
-    case MULTIPART_RESTART:
-        call_begin(op, S3_MULTIPART_CREATE);
-        wait_for_next(c, op, op->parts.restarts, -1);
-        break;
-    case MULTIPART_END:
-        finish(c, op);
-        break;
-    }
-}
-
-/* An attempt was judged. The ABORT of an upload leaves the request as the failure before it did. */
-static void attempt_judged(struct s3_client *c, struct s3_op *op, unsigned code,
-                           int64_t retry_after_us)
-{
-    struct bucket_request *r = op->r;
-    struct s3_verdict *v = &op->verdict;
-    op->attempts++;
-    op->transfer.fresh = false;
-    if (op->call != S3_MULTIPART_ABORT) {
-        r->outcome = v->outcome;
-        r->code = code;
-        r->retry_after_us = retry_after_us;
-        (void)snprintf(r->error, sizeof(r->error), "%s", v->error); /* of the same size */
-    }
-    r->attempt_label = s3_call_label(op->call);
-    r->clue = v->clue;
-    if (r->attempt != NULL)
-        r->attempt(r, code, span_str(v->error));
-    if (v->outcome == BUCKET_RETRIABLE && !v->upload_gone && op->call != S3_MULTIPART_ABORT &&
-        op->attempts < ATTEMPTS_MAX) {
-        wait_for_next(c, op, op->attempts, retry_after_us);
-    } else if (op->in_parts) {
-        next_part(c, op);
-    } else {
-        take_results(op);
-        finish(c, op);
-    }
-}
-
-/* ---- Hashing ---- */
-
-static void unreadable_body(struct s3_client *c, struct s3_op *op, int error)
-{
-    char text[256];
-    (void)snprintf(text, sizeof(text), "read the object's spool file: %s",
-                   strerrordesc_np(error)); /* fits */
-    digest_free(op->digest);
-    op->digest = NULL;
-    s3_verdict_reset(&op->verdict);
-    op->verdict.outcome = BUCKET_RETRIABLE;
-    op->verdict.clue.silence = BUCKET_SILENT;
-    s3_answer_text(op->verdict.error, "transport: ", span_str(text), NULL, 0);
-    attempt_judged(c, op, 0, -1);
-}
-
-static void hash_piece(struct s3_client *c, struct s3_op *op)
-{
-    if (op->digest == NULL) {
-        op->digest = digest_new(op->call == S3_PUT);
-        op->digested = 0;
-    }
-    if (op->digested < op->body.size) {
-        long n = s3_body_read(&op->body, op->digested, c->scratch, HASH_PIECE);
-        if (n <= 0) {
-            unreadable_body(c, op, (int)-n);
-            return;
-        }
-        digest_update(op->digest, span_make(c->scratch, (size_t)n));
-        op->digested += (uint64_t)n;
-        op_to_end(c, op);
-    }
-    if (op->digested < op->body.size)
-        return;
-    digest_final(op->digest, op->sha256, op->md5_hex, op->md5_base64);
-    digest_free(op->digest);
-    op->digest = NULL;
-    op->state = OP_READY;
 }
 
 /* ---- Transfers ---- */
@@ -386,7 +88,7 @@ static void transfer_begin(struct s3_client *c, struct s3_op *op)
     ASSERT(curl_multi_add_handle(c->multi, op->transfer.easy) == CURLM_OK);
     op->state = OP_TRANSFER;
     c->transfers++;
-    op_to_end(c, op);
+    s3_op_to_end(c, op);
 }
 
 static void judge_too_large(struct s3_op *op, const struct s3_expect *e)
@@ -434,7 +136,7 @@ static void transfer_ended(struct s3_client *c, struct s3_op *op, CURLcode resul
         s3_answer_text(op->verdict.error, "transport: ", span_str(t->text), e.secrets, e.n_secrets);
         break;
     }
-    attempt_judged(c, op, code, retry_after_us);
+    s3_op_judged(c, op, code, retry_after_us);
 }
 
 static void take_messages(struct s3_client *c)
@@ -468,9 +170,9 @@ static void cancel_op(struct s3_client *c, struct s3_op *op)
     digest_free(op->digest);
     op->digest = NULL;
     if (op->in_parts && op->parts.upload_id.len > 0)
-        call_begin(op, S3_MULTIPART_ABORT);
+        s3_op_call(op, S3_MULTIPART_ABORT);
     else
-        finish(c, op);
+        s3_op_finish(c, op);
 }
 
 static void cancel_all(struct s3_client *c)
@@ -494,29 +196,29 @@ static void op_begin(struct s3_client *c, struct bucket_request *r)
                                          [BUCKET_GET] = S3_GET,
                                          [BUCKET_LIST] = S3_LIST};
     if (c->cancelled) {
-        request_cancelled(c, r);
+        s3_request_cancelled(c, r);
         return;
     }
     struct s3_op *op = mem_new(sizeof(*op));
     op->r = r;
     op->transfer.fd = -1;
-    op_append(c, op);
+    s3_op_append(c, op);
     r->internal = op;
-    op->in_parts = r->op == BUCKET_PUT && request_size(r) > c->threshold;
+    op->in_parts = r->op == BUCKET_PUT && s3_request_size(r) > c->threshold;
     if (op->in_parts)
-        multipart_init(&op->parts, request_size(r), c->limits.part_bytes);
-    call_begin(op, op->in_parts ? S3_MULTIPART_CREATE : calls[r->op]);
+        multipart_init(&op->parts, s3_request_size(r), c->limits.part_bytes);
+    s3_op_call(op, op->in_parts ? S3_MULTIPART_CREATE : calls[r->op]);
 }
 
 /* Takes what was submitted; false at the end. */
 static bool take_submitted(struct s3_client *c)
 {
-    lock(c);
+    s3_client_lock(c);
     struct bucket_request *r = c->shared.first;
     c->shared.first = NULL;
     c->shared.end = &c->shared.first;
     bool closing = c->shared.closing;
-    unlock(c);
+    s3_client_unlock(c);
     while (r != NULL) {
         struct bucket_request *next = r->next;
         op_begin(c, r);
@@ -532,7 +234,7 @@ static void end_waits(struct s3_client *c)
     while (due != NULL) {
         struct s3_op *op = (struct s3_op *)due;
         due = due->next;
-        op->state = needs_hash(op) ? OP_HASHING : OP_READY;
+        op->state = s3_op_needs_hash(op) ? OP_HASHING : OP_READY;
     }
 }
 
@@ -545,10 +247,11 @@ static void work(struct s3_client *c)
         next = op->next;
         if (op->state == OP_HASHING) {
             if (pieces++ < HASH_PIECES_MAX)
-                hash_piece(c, op); /* may end it */
+                s3_op_hash_piece(c, op); /* may end it */
         } else if (op->state == OP_READY && c->transfers < c->limits.transfers_max) {
             if (op->cancelled && clock_mono_us(c->clock) >= c->aborts_end_us)
-                finish(c, op); /* a redo makes another upload; the store's rules end this one */
+                s3_op_finish(c,
+                             op); /* a redo makes another upload; the store's rules end this one */
             else
                 transfer_begin(c, op);
         }
@@ -600,12 +303,12 @@ static void submit(struct bucket *bucket, struct bucket_request *r)
     struct s3_client *c = (struct s3_client *)bucket;
     attempts_begin(r);
     r->next = NULL;
-    lock(c);
+    s3_client_lock(c);
     ASSERT(!c->shared.closing);
     *c->shared.end = r;
     c->shared.end = &r->next;
     c->shared.outstanding++;
-    unlock(c);
+    s3_client_unlock(c);
     wake(c);
 }
 
@@ -632,10 +335,10 @@ static void client_free(struct s3_client *c)
 static void close_client(struct bucket *bucket)
 {
     struct s3_client *c = (struct s3_client *)bucket;
-    lock(c);
+    s3_client_lock(c);
     ASSERT(c->shared.outstanding == 0);
     c->shared.closing = true;
-    unlock(c);
+    s3_client_unlock(c);
     wake(c);
     thread_join(c->thread);
     client_free(c);
@@ -707,7 +410,7 @@ enum err s3_client_open(const struct s3_client_options *options, struct bucket *
     set_limits(&c->limits);
     c->clock = options->clock;
     c->entropy = options->entropy;
-    c->scratch = mem_new(HASH_PIECE);
+    c->scratch = mem_new(S3_HASH_PIECE);
     c->shared.end = &c->shared.first;
     ASSERT(pthread_mutex_init(&c->lock, NULL) == 0);
     c->multi = curl_multi_init();
