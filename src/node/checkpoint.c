@@ -66,8 +66,23 @@ static enum err write_frozen(struct node *n, struct error *error)
     return err;
 }
 
-/* Takes the logs that may be destroyed now: freed at or below the durable checkpoint, no reader
- * left. */
+/* Freed at or below the durable checkpoint, no reader left. */
+static bool may_destroy(const struct node_log *log, uint64_t durable)
+{
+    return log->freed <= durable && log->refs == 0;
+}
+
+static bool anything_to_destroy(struct node *n)
+{
+    uint64_t durable = atomic_load(&n->durable);
+    pthread_mutex_lock(&n->mutex);
+    const struct node_log *log = n->shared.doomed;
+    while (log != NULL && !may_destroy(log, durable))
+        log = log->next_doomed;
+    pthread_mutex_unlock(&n->mutex);
+    return log != NULL;
+}
+
 static struct node_log *take_destroyable(struct node *n, uint64_t durable)
 {
     struct node_log *list = NULL;
@@ -75,7 +90,7 @@ static struct node_log *take_destroyable(struct node *n, uint64_t durable)
     struct node_log **at = &n->shared.doomed;
     while (*at != NULL) {
         struct node_log *log = *at;
-        if (log->freed > durable || log->refs > 0) {
+        if (!may_destroy(log, durable)) {
             at = &log->next_doomed;
             continue;
         }
@@ -129,10 +144,12 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
     *did_out = false;
     n->last_checkpoint_mono = clock_mono_us(n->options.clock);
     atomic_store(&n->checkpoint_wanted, false);
-    if (atomic_load(&n->stopped) || atomic_load(&n->applied) == atomic_load(&n->durable))
+    uint64_t durable = atomic_load(&n->durable), bytes = 0;
+    if (atomic_load(&n->stopped))
         return ERR_OK;
+    if (atomic_load(&n->applied) == durable)
+        return destroy_freed(n, durable, error); /* a reader had it when the checkpoint was made */
     TRY(check_room(n, error));
-    uint64_t bytes = 0;
     if (!freeze(n, &bytes))
         return ERR_OK;
     wake_waiting(n);
@@ -208,7 +225,7 @@ bool node_checkpoint_full(const struct node *n)
 bool node_pump_checkpoint_due(struct node *n)
 {
     if (atomic_load(&n->applied) == atomic_load(&n->durable))
-        return false;
+        return !atomic_load(&n->stopped) && anything_to_destroy(n);
     int64_t age = clock_mono_us(n->options.clock) - n->last_checkpoint_mono;
     return atomic_load(&n->checkpoint_wanted) || node_checkpoint_full(n) ||
            age >= (int64_t)n->options.durable_every_ms * 1000;

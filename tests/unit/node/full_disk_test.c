@@ -272,6 +272,32 @@ TEST(a_checkpoint_runs_at_once_when_the_ballast_was_given_up)
     bench_deinit(&b);
 }
 
+/* Goal: a deleted queue's files go although nothing more is written. Method: a reader has them when
+ * the checkpoint is made. */
+TEST(a_reader_only_delays_that_a_deletion_makes_room)
+{
+    struct bench b;
+    struct call c;
+    full_init(&b, 36);
+    full_open(&b);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    struct qlog *log = node_log_ref(b.node, 1);
+    CHECK(log != NULL);
+    submit_delete(&b, &c, "q");
+    pump(b.node);
+    end_call(&c, ERR_OK);
+    CHECK(node_pump_checkpoint(b.node));
+    CHECK_EQ(log_folders(&b), 1);
+    CHECK(!node_pump_checkpoint_due(b.node));
+    node_log_unref(b.node, log);
+    CHECK(node_pump_checkpoint_due(b.node));
+    CHECK(!node_pump_checkpoint(b.node)); /* not for another checkpoint */
+    CHECK_EQ(log_folders(&b), 0);
+    CHECK(!node_pump_checkpoint_due(b.node));
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
 TEST(the_ballast_is_made_again_below_low_only)
 {
     struct bench b;
