@@ -457,8 +457,11 @@ static bool wait_for_work(struct node *n)
     bool blocked = n->current != NULL;
     if (n->shared.log_done)
         return false;
-    if (blocked)
+    if (blocked) {
+        if (!n->half_applied && !atomic_load(&n->checkpoint_short))
+            atomic_store(&n->checkpoint_wanted, true); /* it may be all that is waited for */
         pthread_cond_signal(&n->checkpoint_wake);
+    }
     (void)cond_wait_us(blocked ? &n->space_wake : &n->apply_wake, &n->mutex,
                        blocked ? 200 * 1000 : -1); /* why it woke is looked at by the caller */
     return true;

@@ -164,6 +164,7 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
     node_count_dirty(n);
     state_read_unlock(n->state);
     atomic_store(&n->checkpointed_bytes, bytes);
+    atomic_store(&n->checkpoint_short, false);
     atomic_store(&n->durable, index);
     atomic_fetch_add(&n->checkpoints, 1);
     *did_out = true;
@@ -195,13 +196,17 @@ static void report(struct node *n, enum err err, const struct error *error)
         node_fail(n, "checkpoint", error);
         return;
     }
-    bool known = atomic_load(&n->storage_full);
+    int64_t now = clock_mono_us(n->options.clock);
+    bool known = atomic_exchange(&n->checkpoint_short, true) &&
+                 now - n->last_short_said_mono < NODE_SHORT_SAY_EVERY_US;
     if (node_make_room(n))
         node_want_checkpoint(n);
-    if (!known)
-        log_msg(LOG_ERROR, "node",
-                "checkpoint: %s: writes that grow storage are refused until there is room",
-                error->text);
+    if (known)
+        return;
+    n->last_short_said_mono = now;
+    log_msg(LOG_ERROR, "node",
+            "checkpoint: %s: writes that grow storage are refused until there is room",
+            error->text);
 }
 
 bool node_pump_checkpoint(struct node *n)
@@ -227,8 +232,11 @@ bool node_pump_checkpoint_due(struct node *n)
     if (atomic_load(&n->applied) == atomic_load(&n->durable))
         return !atomic_load(&n->stopped) && anything_to_destroy(n);
     int64_t age = clock_mono_us(n->options.clock) - n->last_checkpoint_mono;
-    return atomic_load(&n->checkpoint_wanted) || node_checkpoint_full(n) ||
-           age >= (int64_t)n->options.durable_every_ms * 1000;
+    if (atomic_load(&n->checkpoint_wanted))
+        return true;
+    if (atomic_load(&n->checkpoint_short))
+        return age >= NODE_SPACE_CHECK_EVERY_US;
+    return node_checkpoint_full(n) || age >= (int64_t)n->options.durable_every_ms * 1000;
 }
 
 void node_checkpoint_thread(void *ctx)

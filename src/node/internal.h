@@ -13,6 +13,7 @@
 #define NODE_ENTRIES_PER_WRITE_MAX 64
 #define NODE_WRITE_BYTES_MAX (64u << 20) /* then the next entry waits for another write */
 #define NODE_SPACE_CHECK_EVERY_US 1000000
+#define NODE_SHORT_SAY_EVERY_US 30000000
 #define NODE_CLOCK_ENTRY_EVERY_US 250000 /* decisions.md 12: at most 4 clock entries a second */
 
 /* One entry on its way to apply: from the log writer, then its commands are its requests, in
@@ -87,6 +88,7 @@ struct node {
 
     /* Checkpoint thread. */
     int64_t last_checkpoint_mono;
+    int64_t last_short_said_mono;
     int64_t last_space_check_mono;
 
     pthread_mutex_t mutex;
@@ -117,10 +119,12 @@ struct node {
     atomic_bool stopped;
     atomic_bool storage_full; /* the gate is shut */
     atomic_bool space_tight;  /* not enough room for what is on its way; for the moment */
+    atomic_bool room_asked;   /* a checkpoint was, for that */
     /* The disk was full and the ballast is not there again: less is done (space.c). With
      * storage_full, under the ballast's mutex when it is written. */
     atomic_bool emergency;
     atomic_bool checkpoint_wanted; /* at once */
+    atomic_bool checkpoint_short;  /* the last one had no room */
     /* As of the last look at the disk. */
     _Atomic uint64_t free_bytes, total_bytes, applied_bytes_then;
 

@@ -86,8 +86,10 @@ bool node_space_refuses(struct node *n, uint64_t more)
         return true;
     if (!space_short(n, more))
         return false;
-    if (!atomic_exchange(&n->space_tight, true)) /* until the next look */
-        node_want_checkpoint(n);                 /* what it writes no longer counts */
+    if (space_short(n, 0)) /* not for one that is too large: smaller ones may fit */
+        atomic_store(&n->space_tight, true);
+    if (!atomic_exchange(&n->room_asked, true)) /* both until the next look */
+        node_want_checkpoint(n);                /* what it writes no longer counts */
     return true;
 }
 
@@ -198,8 +200,9 @@ static bool ballast_make(struct node *n, const struct disk_usage *usage)
 
 /* --- the gate --- */
 
-/* Shut at HIGH per cent or by a full disk, opened again below LOW, when the ballast is there again.
- */
+/* Shut at HIGH per cent or by a full disk, opened again below LOW, when the ballast is there again;
+ * not while the database finds no room, whatever the disk says (a quota, or RocksDB's own bound):
+ * the ballast would be given up at the next checkpoint. */
 static void gate_look(struct node *n)
 {
     struct disk_usage usage;
@@ -212,7 +215,7 @@ static void gate_look(struct node *n)
         100.0 * (double)(usage.total_bytes - usage.free_bytes) / (double)usage.total_bytes;
     bool was = atomic_load(&n->storage_full);
     bool full = used >= n->options.disk_high_pct || (was && used >= n->options.disk_low_pct);
-    if (!full && !ballast_make(n, &usage))
+    if (!full && (atomic_load(&n->checkpoint_short) || !ballast_make(n, &usage)))
         full = was;
     atomic_store(&n->storage_full, full);
     if (!full)
@@ -251,6 +254,7 @@ void node_pump_space(struct node *n)
         return;
     gate_look(n);
     atomic_store(&n->space_tight, false);
+    atomic_store(&n->room_asked, false);
     (void)node_space_refuses(n, 0); /* sets it again */
     pthread_mutex_lock(&n->mutex);
     pthread_cond_broadcast(&n->space_wake);

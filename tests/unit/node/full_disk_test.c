@@ -397,7 +397,7 @@ TEST(a_node_with_an_entry_half_way_ends_and_starts_again)
 TEST(admission_leaves_twice_the_room_of_what_is_under_way)
 {
     struct bench b;
-    struct call big, small;
+    struct call big, small, tiny;
     full_init(&b, 26);
     full_open(&b);
     push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
@@ -411,10 +411,17 @@ TEST(admission_leaves_twice_the_room_of_what_is_under_way)
     CHECK_EQ(big.done, 0);
     submit_push(b.node, &small, "q", "p", "t3", text); /* 60000 with the one before */
     end_call(&small, ERR_STORAGE_FULL);
-    CHECK(node_storage_full(b.node)); /* for the moment, and its reason goes away: */
-    CHECK(!node_clock_paused(b.node));
+    CHECK(!node_storage_full(b.node)); /* one that fits is taken */
+    submit_push(b.node, &tiny, "q", "p", "t4", "1");
     pump(b.node);
     end_call(&big, ERR_OK);
+    end_call(&tiny, ERR_OK);
+    leave_free(&b, BALLAST / 4 + 2 * 20000);
+    look_at_space(&b);
+    submit_push(b.node, &tiny, "q", "p", "t5", "1");
+    end_call(&tiny, ERR_STORAGE_FULL);
+    CHECK(node_storage_full(b.node)); /* for the moment */
+    CHECK(!node_clock_paused(b.node));
     leave_free(&b, BALLAST / 4 + 2 * 40000);
     look_at_space(&b); /* 30000 are not checkpointed */
     submit_push(b.node, &small, "q", "p", "t3", text);
@@ -476,6 +483,38 @@ TEST(a_checkpoint_that_would_not_fit_is_not_begun)
     CHECK_EQ(sim_db_state_writes(b.rows), writes + 1);
     node_close(b.node);
     bench_deinit(&b);
+}
+
+/* Goal: the ballast is not made and given up in turns. Method: there is room, but the database says
+ * there is none. */
+TEST(a_database_without_room_keeps_the_gate_shut_until_it_has_some)
+{
+    for (unsigned with = 0; with < 2; with++) {
+        struct bench b;
+        bench_init(&b, 37);
+        b.ballast_bytes = with ? BALLAST : 0;
+        full_open(&b);
+        look_at_space(&b);
+        push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+        for (unsigned i = 0; i < 40; i++) {
+            look_at_space(&b);
+            check_ballast(&b, with && i == 0);
+            CHECK(i == 0 || node_storage_full(b.node));
+            CHECK(node_pump_checkpoint_due(b.node));
+            sim_db_fail_next_write(b.db, ERR_NO_SPACE);
+            CHECK(!node_pump_checkpoint(b.node));
+            check_refused(&b);
+            if (i > 0)
+                CHECK(!node_pump_checkpoint_due(b.node)); /* in a second */
+        }
+        sim_clock_advance(&b.clock, 1100000);
+        CHECK(node_pump_checkpoint(b.node));
+        node_pump_space(b.node);
+        check_ballast(&b, with);
+        push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+        node_close(b.node);
+        bench_deinit(&b);
+    }
 }
 
 /* --- full at boot --- */
