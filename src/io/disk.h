@@ -5,8 +5,9 @@
  * Paths are NUL-terminated and relative to the root given when the disk was made. All calls block.
  * Errors: ERR_NO_SPACE for ENOSPC/EDQUOT from write, fallocate, create or mkdir; ERR_NOT_FOUND for
  * a missing file; ERR_EXISTS; ERR_AGAIN where no descriptor is free; ERR_IO for everything else,
- * *error naming the call, the path and the system's text. A failed sync (any of the three) is always ERR_IO, ENOSPC included: it is never
- * retried (docs/architecture.md, storage rule 5). Any thread, unless two calls change one file. */
+ * *error naming the call, the path, the offset of a read or write and the system's text. A failed
+ * sync (any of the three) is always ERR_IO, ENOSPC included: it is never retried
+ * (docs/architecture.md, storage rule 5). Any thread, unless two calls change one file. */
 #ifndef IO_DISK_H
 #define IO_DISK_H
 

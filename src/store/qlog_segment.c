@@ -274,9 +274,7 @@ enum err qlog_segment_read(struct qlog_segment *seg, struct qlog_handle *h, uint
     enum err err = disk_read(seg->q->set->disk, h->file, at, out, len, error);
     if (err == ERR_SHORT)
         return qlog_segment_damaged(seg, at, "the file ends early", error);
-    if (err != ERR_OK)
-        error_wrap(error, "offset %" PRIu64, at);
-    return err;
+    return err; /* the disk names file and offset */
 }
 
 enum err qlog_segment_damaged(const struct qlog_segment *seg, uint64_t at, const char *what,

@@ -38,11 +38,12 @@ void wal_segment_push(struct wal *w, const struct wal_segment_header *h)
     w->shared.segments[w->shared.n_segments++] = *h;
 }
 
-/* The file goes whatever becomes of it: at worst it is unlinked at the next start. */
-static void unlink_quietly(struct wal *w, const char *path)
+/* Of a file that nothing needs, so a failure is not looked at, EIO included: nothing promised
+ * depends on it, a start unlinks what is left or refuses, and a disk that does not work fails a call
+ * that matters soon. False when it may still take its room. */
+static bool unlink_quietly(struct wal *w, const char *path)
 {
-    enum err ignored = disk_unlink(w->disk, path, NULL);
-    (void)ignored;
+    return disk_unlink(w->disk, path, NULL) == ERR_OK;
 }
 
 /* Looks before it takes room: for a moment it would have the last of it, and others would meet a
@@ -77,7 +78,7 @@ static enum err make_spare(struct wal *w, uint64_t size, uint64_t *id_out, struc
         wal_bytes_add(w, (int64_t)size);
         *id_out = id;
     } else {
-        unlink_quietly(w, tmp);
+        (void)unlink_quietly(w, tmp);
     }
     mem_free(tmp);
     mem_free(spare);
@@ -110,9 +111,9 @@ static void give_spare(struct wal *w, uint64_t id, uint64_t size)
     if (kept)
         return;
     char *path = wal_file_path(w, "spare", id);
-    unlink_quietly(w, path);
+    if (unlink_quietly(w, path))
+        wal_bytes_add(w, -(int64_t)size);
     mem_free(path);
-    wal_bytes_add(w, -(int64_t)size);
 }
 
 static enum err write_header(struct wal *w, struct disk_file *f, const struct wal_segment_header *h,
@@ -131,10 +132,11 @@ bool wal_drop_spares(struct wal *w)
     uint64_t id = 0;
     while (take_spare(w, w->segment_bytes, &id)) {
         char *path = wal_file_path(w, "spare", id);
-        unlink_quietly(w, path);
+        if (unlink_quietly(w, path)) {
+            wal_bytes_add(w, -(int64_t)w->segment_bytes);
+            any = true;
+        }
         mem_free(path);
-        wal_bytes_add(w, -(int64_t)w->segment_bytes);
-        any = true;
     }
     return any;
 }

@@ -133,7 +133,8 @@ static enum err sim_read(struct disk *d, struct disk_file *f, uint64_t at, void 
     struct sim *s = enter(d);
     struct verdict v = judge(s, SIM_DISK_READ, false);
     if (v.err != ERR_OK)
-        return leave(s, fail(error, v.err, SIM_DISK_READ, f->path));
+        return leave(s, error_set(error, v.err, "read %s: offset %llu: %s", f->path,
+                                  (unsigned long long)at, err_text(v.err)));
     if (f->node == NULL)
         return leave(s, stale(f, error));
     size_t size = f->node->now.len;

@@ -49,6 +49,21 @@ TEST(spares_are_given_up_on_demand)
     scene_free(s);
 }
 
+TEST(a_spare_that_cannot_be_unlinked_makes_no_room)
+{
+    struct scene *s = space_scene(6);
+    CHECK_EQ(wal_prepare(s->wal, &s->error), ERR_OK);
+    uint64_t bytes = wal_bytes(s->wal);
+    sim_disk_fail_next(s->disk, SIM_DISK_UNLINK, ERR_IO, 0);
+    CHECK(!wal_drop_spares(s->wal));
+    CHECK_EQ(wal_bytes(s->wal), bytes);
+    fill_segment(s);
+    CHECK_EQ(scene_write(s, 1, 60000), ERR_OK); /* the log goes on */
+    scene_close(s);
+    scene_open_checked(s);
+    scene_free(s);
+}
+
 TEST(spares_are_given_up_before_the_log_is_open)
 {
     struct scene *s = space_scene(2);
