@@ -116,8 +116,10 @@ void answer_kv_err(struct http_request *http, enum err err)
                   "the deadline elapsed before the outcome was known");
         break;
     case ERR_STOPPED:
-    case ERR_AGAIN:
         answer_kv(http, 503, "kv_unavailable", "kv_retry", "this node is stopped or stopping");
+        break;
+    case ERR_AGAIN:
+        answer_kv(http, 503, "kv_unavailable", "kv_retry", "try again");
         break;
     case ERR_STORAGE_FULL:
     case ERR_NO_SPACE:

@@ -161,6 +161,12 @@ void api_changed(struct api *a, struct http_request *http, struct span rest)
         answer_refusal(http, &refusal);
         return;
     }
+    if (node_is_behind(a->options.node)) {
+        changed_request_deinit(&c->request);
+        mem_free(c);
+        answer_err(http, ERR_AGAIN);
+        return;
+    }
     atomic_fetch_add(&a->outstanding, 1);
     pool_submit(a->readers, run_changed, c);
 }

@@ -300,6 +300,11 @@ void api_fetch(struct api *a, struct http_request *http, struct span rest)
         answer_refusal(http, &refusal);
         return;
     }
+    if (node_is_behind(a->options.node)) {
+        fetch_free(f);
+        answer_err(http, ERR_AGAIN);
+        return;
+    }
     f->looks = MEM_ARRAY(struct fetch_look, f->request.n + 1);
     f->ids = MEM_ARRAY(uint64_t, f->request.n + 1);
     if (f->request.max_wait_ms > 0 && f->request.min_bytes > 0)

@@ -321,6 +321,11 @@ static void run_read(struct waiter *w)
 static void start_read(struct kv_call *k)
 {
     struct api *a = k->waiter.api;
+    if (node_is_behind(a->options.node)) {
+        answer_kv_err(k->http, ERR_AGAIN);
+        kv_free(k);
+        return;
+    }
     atomic_fetch_add(&a->outstanding, 1);
     k->estimate = node_clock_estimate(a->options.node);
     k->deadline_us = k->started_us + (int64_t)a->options.request_timeout_ms * 1000;

@@ -241,6 +241,11 @@ bool node_storage_full(const struct node *n)
     return atomic_load(&n->storage_full) || atomic_load(&n->space_tight);
 }
 
+bool node_is_behind(const struct node *n)
+{
+    return atomic_load(&n->applied) < n->recover_to;
+}
+
 int64_t node_safe_time(const struct node *n)
 {
     return atomic_load(&n->safe_time);

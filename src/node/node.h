@@ -96,6 +96,9 @@ bool node_storage_full(const struct node *n);
 /* No clock entries are made while there is no ballast: who would wait for one takes what is
  * applied as it is. */
 bool node_clock_paused(const struct node *n);
+/* A boot on a full disk has not applied yet all that was acknowledged before it: a read would miss
+ * some of it. */
+bool node_is_behind(const struct node *n);
 /* Asks for an empty clock entry now; coalesced, at most 4 a second (else it is made as soon as
  * allowed). */
 void node_request_clock_entry(struct node *n);

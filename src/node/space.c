@@ -184,7 +184,7 @@ static bool ballast_make(struct node *n, const struct disk_usage *usage)
     if (size == 0 || n->ballast.held || n->ballast.impossible)
         return true;
     if (100.0 * used >= n->options.disk_high_pct * (double)usage->total_bytes ||
-        usage->free_bytes < 2 * size + margin(n) || atomic_load(&n->applied) < n->recover_to)
+        usage->free_bytes < 2 * size + margin(n) || node_is_behind(n))
         return false;
     enum err err = ballast_reserve(n, size, &error);
     n->ballast.held = err == ERR_OK;

@@ -196,6 +196,43 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         assert broker.sigterm() == 0  # a signal ends it
 
 
+@mark(timeout=120)
+@cases(*KINDS)
+def test_a_boot_behind_its_log_answers_no_read_without_it(env, kind):
+    """What the log holds does not fit any more: a read would miss what was acknowledged, so it is refused."""
+    with filesystem(env, kind) as disk:
+        filler = Filler(disk)
+        broker = env.broker(settings(env, disk, QUEEN_RAFT_DURABLE_EVERY_MS=86400000)).start()
+        ledger = Ledger(env.dir / "ledger")
+        large = [Item("orders", "a", f"o-{n}", json.dumps("x" * 100000)) for n in range(300)]
+        wait_taken(broker, ledger, large, "large")  # one entry
+        broker.kv({"op": "put", "ns": "n", "key": "k", "value": 1, "forever": True})
+        get = [{"op": "get", "ns": "n", "key": "k"}]
+        fetch = {"entries": [{"queue": "orders", "partition": "a", "offset": 299, "maxBytes": 1 << 20}]}
+        changed = {"entries": [{"queue": "orders"}]}
+        reads = [("/api/v1/kv", get), ("/api/v1/fetch", fetch), ("/api/v1/partitions/changed", changed)]
+        broker.kill()
+        filler.fill()  # a power cut would take what no checkpoint had, and others its place
+        for path in [disk / "data" / "ballast", *disk.glob("data/wal/spare-*"), *disk.glob("data/qlog/*/*")]:
+            path.unlink(missing_ok=True)
+        filler.fill(leave=12 << 20)
+        broker.start()
+        check_up(broker)
+        assert broker.find_log("entries more are applied when there is room")
+        for path, body in reads:
+            answer = broker.request("POST", path, body)
+            assert answer.status == 503, (path, answer)
+        assert push(broker, ledger, [Item("orders", "a", "refused", "1")], "refused") == 507
+        filler.remove()
+        wait_taken(broker, ledger, [Item("orders", "a", "room", "1")], "room")
+        for path, body in reads:
+            assert broker.request("POST", path, body).status == 200, path
+        assert broker.kv({"op": "get", "ns": "n", "key": "k"})[0]["value"] == 1
+        traffic.check_read_back(broker, ledger)
+        no_abort(broker)
+        assert broker.sigterm() == 0
+
+
 @mark(timeout=180)
 @cases(*KINDS)
 def test_a_deletion_frees_a_disk_that_others_filled(env, kind):

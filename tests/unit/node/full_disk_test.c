@@ -596,6 +596,7 @@ TEST(a_boot_on_a_full_disk_opens_behind_what_does_not_fit)
     struct node_status status = status_of(&b);
     CHECK_EQ(status.applied, 1);
     CHECK_EQ(status.committed, 3);
+    CHECK(node_is_behind(b.node));
     CHECK(status.storage_full && !status.stopped);
     check_refused(&b);
     struct state *s = node_read_begin(b.node);
@@ -615,6 +616,7 @@ TEST(a_boot_on_a_full_disk_opens_behind_what_does_not_fit)
     end_call(&more, ERR_OK);
     CHECK(!more.base.existed);
     CHECK_EQ(status_of(&b).applied, 4);
+    CHECK(!node_is_behind(b.node));
     CHECK(node_pump_checkpoint(b.node));
     CHECK_EQ(log_folders(&b), 1);
     look_at_space(&b);
