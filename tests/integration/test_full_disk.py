@@ -48,6 +48,13 @@ class Filler:
         self.path.unlink(missing_ok=True)
 
 
+def give_up_all(disk):
+    """The files of a stopped broker that are there to be given up."""
+    data = disk / "data"
+    for path in [data / "ballast", data / "reserve", *data.glob("wal/spare-*")]:
+        path.unlink(missing_ok=True)
+
+
 def settings(env, disk, **more):
     return {
         **env.lake("orders"),
@@ -149,8 +156,7 @@ def test_kills_and_boots_in_the_full_state_lose_nothing(env, kind):
             broker.kill()
             if n % 2:
                 (disk / "data" / "ballast").unlink(missing_ok=True)
-            # What the kill and the ballast gave back, but what it takes to open the database.
-            filler.fill(leave=0 if (disk / "data" / "ballast").exists() else 12 << 20)
+            filler.fill()  # what the kill and the ballast gave back; the reserve is left
             broker.start()
             check_up(broker)
             assert push(broker, ledger, [batches.item()], f"boot-{n}") == 507
@@ -159,6 +165,7 @@ def test_kills_and_boots_in_the_full_state_lose_nothing(env, kind):
             filler.remove()
             wait_taken(broker, ledger, [batches.item()], f"free-{n}")
             traffic.check_read_back(broker, ledger)
+        assert broker.find_log("the reserve is given up", all_starts=True)
         no_abort(broker)
         traffic.check_duplicates(broker, ledger)
         traffic.wait_complete(broker, ["orders"])
@@ -175,8 +182,7 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         ledger = Ledger(env.dir / "ledger")
         traffic.push_all(broker, ledger, [[Item("orders", "a", f"o-{n}", "1")] for n in range(20)])
         broker.kill()
-        for path in [disk / "data" / "ballast", *disk.glob("data/wal/spare-*")]:
-            path.unlink(missing_ok=True)
+        give_up_all(disk)
         filler.fill()
         broker.start(wait=False)
         broker.wait_log("boot: the disk is full, waiting for room")
@@ -187,9 +193,7 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         no_abort(broker)
         broker.kill()
         filler.fill()
-        (disk / "data" / "ballast").unlink(missing_ok=True)
-        for path in disk.glob("data/wal/spare-*"):
-            path.unlink()
+        give_up_all(disk)
         filler.fill()
         broker.start(wait=False)
         broker.wait_log("boot: the disk is full, waiting for room")
@@ -213,8 +217,9 @@ def test_a_boot_behind_its_log_answers_no_read_without_it(env, kind):
         reads = [("/api/v1/kv", get), ("/api/v1/fetch", fetch), ("/api/v1/partitions/changed", changed)]
         broker.kill()
         filler.fill()  # a power cut would take what no checkpoint had, and others its place
-        for path in [disk / "data" / "ballast", *disk.glob("data/wal/spare-*"), *disk.glob("data/qlog/*/*")]:
-            path.unlink(missing_ok=True)
+        give_up_all(disk)
+        for path in disk.glob("data/qlog/*/*"):
+            path.unlink()
         filler.fill(leave=12 << 20)
         broker.start()
         check_up(broker)
