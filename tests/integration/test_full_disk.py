@@ -48,11 +48,11 @@ class Filler:
         self.path.unlink(missing_ok=True)
 
 
-def give_up_all(disk):
-    """The files of a stopped broker that are there to be given up."""
-    data = disk / "data"
-    for path in [data / "ballast", data / "reserve", *data.glob("wal/spare-*")]:
-        path.unlink(missing_ok=True)
+def give_up(disk, *patterns):
+    """Files of a stopped broker that are there to be given up; all of them when none are named."""
+    for pattern in patterns or ("ballast", "reserve", "wal/spare-*"):
+        for path in (disk / "data").glob(pattern):
+            path.unlink()
 
 
 def settings(env, disk, **more):
@@ -155,8 +155,8 @@ def test_kills_and_boots_in_the_full_state_lose_nothing(env, kind):
             check_up(broker)
             broker.kill()
             if n % 2:
-                (disk / "data" / "ballast").unlink(missing_ok=True)
-            filler.fill()  # what the kill and the ballast gave back; the reserve is left
+                give_up(disk, "ballast", "wal/spare-*")
+            filler.fill()  # what these and the kill gave back; the reserve is left
             broker.start()
             check_up(broker)
             assert push(broker, ledger, [batches.item()], f"boot-{n}") == 507
@@ -182,7 +182,7 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         ledger = Ledger(env.dir / "ledger")
         traffic.push_all(broker, ledger, [[Item("orders", "a", f"o-{n}", "1")] for n in range(20)])
         broker.kill()
-        give_up_all(disk)
+        give_up(disk)
         filler.fill()
         broker.start(wait=False)
         broker.wait_log("boot: the disk is full, waiting for room")
@@ -193,7 +193,7 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         no_abort(broker)
         broker.kill()
         filler.fill()
-        give_up_all(disk)
+        give_up(disk)
         filler.fill()
         broker.start(wait=False)
         broker.wait_log("boot: the disk is full, waiting for room")
@@ -217,7 +217,7 @@ def test_a_boot_behind_its_log_answers_no_read_without_it(env, kind):
         reads = [("/api/v1/kv", get), ("/api/v1/fetch", fetch), ("/api/v1/partitions/changed", changed)]
         broker.kill()
         filler.fill()  # a power cut would take what no checkpoint had, and others its place
-        give_up_all(disk)
+        give_up(disk)
         for path in disk.glob("data/qlog/*/*"):
             path.unlink()
         filler.fill(leave=12 << 20)
