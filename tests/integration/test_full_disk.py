@@ -294,3 +294,30 @@ def test_reads_go_on_while_an_entry_does_not_fit(env):
     traffic.wait_complete(broker, ["orders"])
     assert broker.sigterm() == 0
     oracle.judge(env.bucket, ledger.save(), temporary=False)
+
+
+@mark(timeout=120)
+def test_a_database_without_room_is_said_once_and_waited_for(env):
+    """The filesystem has room all the while: the ballast must not be made and given up in turns."""
+    calls = Calls(env)
+    more = {"QUEEN_RAFT_DIR": env.dir / "data", "QUEEN_RAFT_DURABLE_EVERY_MS": 100, **calls.settings}
+    broker = env.broker(env.lake("orders"), **more).start()
+    ledger = Ledger(env.dir / "ledger")
+    traffic.push_all(broker, ledger, [[Item("orders", "a", f"o-{n}", "1")] for n in range(20)])
+    calls.set(rule("write", "*/state/*", "ENOSPC", times=0))
+    push(broker, ledger, [Item("orders", "a", "more", "1")], "more")
+    broker.wait_log("checkpoint: state database")
+    for _ in range(40):
+        check_up(broker)
+        assert push(broker, ledger, [Item("orders", "a", "refused", "1")], "refused") == 507
+        time.sleep(0.1)
+    for text in ("the ballast is given up", "checkpoint: state database"):
+        assert len(broker.find_log(text)) == 1, broker.find_log(text)
+    assert len(broker.fetch("orders", "a")["records"]) == 21
+    calls.set()
+    wait_taken(broker, ledger, [Item("orders", "a", "room", "1")], "room")
+    no_abort(broker)
+    traffic.check_read_back(broker, ledger)
+    traffic.wait_complete(broker, ["orders"])
+    assert broker.sigterm() == 0
+    oracle.judge(env.bucket, ledger.save(), temporary=False)

@@ -854,6 +854,24 @@ TEST(a_ballast_that_cannot_be_removed_stops_the_node)
     bench_deinit(&b);
 }
 
+TEST(a_ballast_that_cannot_be_removed_refuses_the_boot)
+{
+    struct bench b;
+    full_init(&b, 39);
+    full_open(&b);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    node_abandon(b.node);
+    sim_disk_kill(b.disk);
+    leave_free(&b, 0);
+    sim_disk_fail_next(b.disk, SIM_DISK_UNLINK, ERR_IO, 0);
+    CHECK_EQ(bench_open(&b), ERR_IO);
+    CHECK(strstr(b.error.text, "ballast") != NULL);
+    full_open(&b);
+    check_payload(b.node, "q", 0, "1");
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
 /* Without space a call may be made again, so the node must not stop. */
 TEST(a_lack_of_space_never_stops_the_node)
 {
