@@ -120,7 +120,8 @@ struct node {
     atomic_bool stopped;
     atomic_bool storage_full; /* the gate is shut */
     atomic_bool space_tight;  /* not enough room for what is on its way; for the moment */
-    atomic_bool room_asked;   /* a checkpoint was, for that */
+    /* ROOM_ASKED when a write was refused for want of room; each look at the disk counts it down. */
+    _Atomic unsigned room_asked;
     /* The disk was full and the ballast is not there again: less is done (space.c). With
      * storage_full, under the ballast's mutex when it is written. */
     atomic_bool emergency;

@@ -328,7 +328,7 @@ void node_status(struct node *n, struct node_status *out)
         .inflight = atomic_load(&n->inflight),
         .wal_bytes = wal_bytes(n->wal),
         .dirty_bytes = atomic_load(&n->dirty_bytes),
-        .storage_full = node_storage_full(n),
+        .storage_full = node_storage_full(n) || atomic_load(&n->room_asked) > 0,
         .cluster = n->cluster,
     };
     out->logged = out->committed; /* one voter: what is logged is committed */

@@ -25,6 +25,7 @@
 
 #define BALLAST_FILE "ballast"
 #define RESERVE_FILE "reserve"
+#define ROOM_ASKED 2u
 #define WRITE_BUFFERS_IN_BALLAST 8 /* two of them are a quarter */
 
 static uint64_t ballast_size(const struct node *n, uint64_t total_bytes)
@@ -98,8 +99,8 @@ bool node_space_refuses(struct node *n, uint64_t more)
         return false;
     if (space_short(n, 0)) /* not for one that is too large: smaller ones may fit */
         atomic_store(&n->space_tight, true);
-    if (!atomic_exchange(&n->room_asked, true)) /* both until the next look */
-        node_want_checkpoint(n);                /* what it writes no longer counts */
+    if (atomic_exchange(&n->room_asked, ROOM_ASKED) < ROOM_ASKED) /* since the last look */
+        node_want_checkpoint(n); /* what it writes no longer counts */
     return true;
 }
 
@@ -297,7 +298,9 @@ void node_pump_space(struct node *n)
         return;
     gate_look(n);
     atomic_store(&n->space_tight, false);
-    atomic_store(&n->room_asked, false);
+    unsigned asked = atomic_load(&n->room_asked);
+    if (asked > 0) /* or it is asked again just now */
+        (void)atomic_compare_exchange_strong(&n->room_asked, &asked, asked - 1);
     (void)node_space_refuses(n, 0); /* sets it again */
     pthread_mutex_lock(&n->mutex);
     pthread_cond_broadcast(&n->space_wake);

@@ -422,6 +422,7 @@ TEST(admission_leaves_twice_the_room_of_what_is_under_way)
     submit_push(b.node, &small, "q", "p", "t3", text); /* 60000 with the one before */
     end_call(&small, ERR_STORAGE_FULL);
     CHECK(!node_storage_full(b.node)); /* one that fits is taken */
+    CHECK(status_of(&b).storage_full); /* it is told all the same */
     submit_push(b.node, &tiny, "q", "p", "t4", "1");
     pump(b.node);
     end_call(&big, ERR_OK);
