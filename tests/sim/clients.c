@@ -58,6 +58,9 @@ static void client_done(struct node_request *base)
     struct client_request *c = (struct client_request *)base;
     struct world *w = c->world;
     w->outstanding--;
+    world_trace(w, "%s of %zu: %s", base->type == COMMAND_PUSH ? "push" : "delete",
+                base->type == COMMAND_PUSH ? c->n : 1,
+                base->err == ERR_OK ? "acknowledged" : err_text(base->err));
     if (base->type == COMMAND_PUSH) {
         for (size_t i = 0; i < c->n; i++) {
             if (base->err == ERR_OK)
@@ -126,7 +129,7 @@ static void push_records(struct world *w, struct client_request *c)
     push_encode(&c->base.body, &TENANT_DEFAULT, items, c->n);
     mem_free(items);
     c->base.grows_storage = true;
-    world_trace(w, "push of %zu", c->n);
+    world_trace(w, "push of %zu from %s on", c->n, c->records[0]->transaction_id);
     node_submit(w->node, &c->base);
 }
 
@@ -173,6 +176,14 @@ void world_push(struct world *w, unsigned queue, size_t n)
     push_records(w, c);
 }
 
+void world_push_mixed(struct world *w, size_t n)
+{
+    struct client_request *c = push_new(w, n);
+    for (size_t i = 0; i < n; i++)
+        c->records[i] = new_record(w, (unsigned)prng_below(&w->prng, w->queues));
+    push_records(w, c);
+}
+
 void world_delete(struct world *w, unsigned queue)
 {
     struct client_request *c = client_new(w, COMMAND_QUEUE_DELETE);
@@ -181,6 +192,8 @@ void world_delete(struct world *w, unsigned queue)
     w->result->deletions++;
     world_trace(w, "delete %s", world_queue_names[queue]);
     node_submit(w->node, &c->base);
+    if (w->result->deletions == w->options->deletions_wrong)
+        world_fail(w, "a deletion too many");
 }
 
 /* --- reading back after a boot --- */

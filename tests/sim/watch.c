@@ -149,6 +149,8 @@ static void look_intent(struct look *at, struct watched_queue *q, const struct k
             watch_fail(at, "a window begins before the end of the one before");
         remember(q, &doc);
     }
+    world_trace(at->world, "%s: intent of window %llu [%lld, %lld)", world_queue_names[at->queue],
+                (unsigned long long)doc.k, (long long)doc.t_start, (long long)doc.t_end);
     q->intent_version = row->version;
     q->intent_k = doc.k;
     q->t_start = doc.t_start;
@@ -176,6 +178,8 @@ static void look_committed(struct look *at, struct watched_queue *q, const struc
         watch_fail(at, "the pointer does not rise by one");
     if (doc.k == q->intent_k ? doc.t_end != q->t_end : !at->replayed)
         watch_fail(at, "the pointer is of another window than the intent");
+    world_trace(at->world, "%s: window %llu is committed", world_queue_names[at->queue],
+                (unsigned long long)doc.k);
     q->committed_version = row->version;
     q->committed_k = doc.k;
     sink_committed_deinit(&doc);
@@ -284,6 +288,7 @@ bool watch_accounts(void *world, struct span key)
     struct world *w = world;
     uint64_t k = 0;
     int64_t t_start = 0, t_end = 0;
+    world_trace(w, "PUT " SPAN_FMT, SPAN_ARG(key));
     if (!parse_object(key, &k, &t_start, &t_end))
         return false;
     for (unsigned i = 0; i < w->queues; i++) {

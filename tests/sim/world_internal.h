@@ -1,6 +1,7 @@
-/* What the world's files share: world.c (a seed's random life), clients.c (pushes, deletions, and
- * reading back), instances.c (the sinks over the node), watch.c (what the sinks' KV rows may do),
- * sweep.c (one event at every step), checks.c (named stories). */
+/* What the world's files share: world.c (a seed's random life), faults.c (what befalls it),
+ * clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
+ * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories),
+ * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
 
@@ -67,6 +68,7 @@ struct world {
     struct sim_executor executor;
     struct disk *disk;
     struct sim_db_state *db_state;
+    struct db *db; /* of this boot; the node's */
     struct sim_bucket_store store;
     struct ledger ledger;
     struct node *node;
@@ -76,12 +78,15 @@ struct world {
     struct instance *acting; /* whose step runs: log lines are its */
     struct sink_setup setup;
     struct watched_queue watched[WORLD_QUEUES_MAX];
+    bool moved;            /* something happened since the decision began */
+    int64_t start_us;      /* monotonic time of the beginning */
     bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
     bool calm;             /* faults off, no new pushes */
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
     int64_t outage_end_us; /* of the random life */
     uint64_t life;
+    uint64_t ballast_bytes;
     unsigned outstanding;
     unsigned push_weight; /* of 100 steps */
 };
@@ -90,8 +95,11 @@ void world_init(struct world *w, const struct world_options *options, struct wor
 void world_deinit(struct world *w);
 /* Records the first thing that is wrong. */
 void world_fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line of the story, and one of its details. */
 void world_trace(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void world_detail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool world_open(struct world *w); /* node, check of the log, sinks; false when it does not open */
+ERR_CHECK enum err world_try_open_node(struct world *w, struct error *error); /* just that */
 /* Node and check of the log only. */
 bool world_open_node(struct world *w);
 /* Everything in memory is gone, as by a crash; the disk is the caller's. */
@@ -104,9 +112,15 @@ bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it
 /* Does one thing; time passes only when nothing else is to be done, up to most_us of it. */
 void world_do_next(struct world *w, int64_t most_us);
 
+/* faults.c */
+void world_befall(struct world *w);
+void world_set_full(struct world *w, bool full); /* the disk, or it has room again */
+void world_end_outage(struct world *w);
+
 /* clients.c */
 /* Submits one push of n new records to the queue; the ledger learns the answer. */
 void world_push(struct world *w, unsigned queue, size_t n);
+void world_push_mixed(struct world *w, size_t n); /* new records, over all queues */
 void world_push_any(struct world *w); /* a mix of new records and repeats, over all queues */
 void world_delete(struct world *w, unsigned queue);
 void world_check_log(struct world *w); /* every acknowledged record is read back */
