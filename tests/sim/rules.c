@@ -124,19 +124,19 @@ static uint64_t digest_of(struct world *w, const char *folder, uint64_t digest)
     return digest;
 }
 
-/* The boot must refuse, name the place and change nothing. */
-static void boot_is_refused(struct world *w, const char *names)
+/* The boot must refuse, name the place and change nothing below the folder. */
+static void boot_is_refused(struct world *w, const char *folder, const char *names)
 {
     struct error error = {0};
-    uint64_t digest = digest_of(w, ".", 0);
+    uint64_t digest = digest_of(w, folder, 0);
     if (!w->result->ok)
         return;
     if (world_try_open_node(w, &error) == ERR_OK)
         world_fail(w, "the boot does not mind the damage");
     else if (strstr(error.text, names) == NULL)
         world_fail(w, "the refusal does not name %s: %s", names, error.text);
-    else if (digest_of(w, ".", 0) != digest)
-        world_fail(w, "a refused boot changed the disk");
+    else if (digest_of(w, folder, 0) != digest)
+        world_fail(w, "a refused boot changed %s", folder);
     world_trace(w, "refused: %s", error.text);
 }
 
@@ -181,7 +181,7 @@ static bool wal_chain(struct world *w, unsigned turn)
         path = last_file(w, "wal", "seg-");
         if (w->result->ok)
             damage(w, path, "tx-2");
-        boot_is_refused(w, "damaged write");
+        boot_is_refused(w, ".", "damaged write");
         mem_free(path);
         return true;
     }
@@ -259,7 +259,7 @@ static void gap_is_refused(struct world *w)
     disk_list_deinit(&list);
     if (!listed)
         world_fail(w, "%s", error.text);
-    boot_is_refused(w, "are missing");
+    boot_is_refused(w, ".", "are missing");
 }
 
 static void damage_below_stops(struct world *w, bool sealed)
@@ -273,7 +273,7 @@ static void damage_below_stops(struct world *w, bool sealed)
     if (w->result->ok)
         damage(w, path, "tx-3");
     if (!sealed) {
-        boot_is_refused(w, path == NULL ? "" : path);
+        boot_is_refused(w, "qlog", path == NULL ? "" : path);
     } else if (w->result->ok) {
         node_pump_scrub(w->node);
         struct node_status s = status(w);
