@@ -307,51 +307,104 @@ static bool recovery(struct world *w, unsigned turn)
     return turn + 1 < 3 + LUCK;
 }
 
-/* --- 5: a failed sync stops the node --- */
+/* --- reading --- */
 
-static bool failed_sync(struct world *w, unsigned turn)
+static uint64_t readable_in(struct world *w, struct partition *p)
 {
-    bool in_checkpoint = turn % 2 == 1;
-    push(w, 0, 5);
-    sim_disk_fail_next(w->disk, in_checkpoint ? SIM_DISK_SYNC_ALL : SIM_DISK_DATASYNC,
-                       turn % 4 < 2 ? ERR_IO : ERR_NO_SPACE, 0);
+    uint64_t offset = 0;
+    struct qlog *log = p->queue->log;
+    while (offset < p->next_offset && w->result->ok) {
+        struct qlog_run_data run = {0};
+        struct error error = {0};
+        uint64_t position;
+        enum err err = qlog_find(log, p->id, offset, &position, &error);
+        if (err == ERR_OK)
+            err = qlog_read(log, position, &run, &error);
+        if (err == ERR_OK && run.head.first_offset != offset)
+            err = error_set(&error, ERR_CORRUPT, "offset %llu is missing",
+                            (unsigned long long)offset);
+        if (err != ERR_OK)
+            world_fail(w, "the state counts %llu records that cannot be read: %s",
+                       (unsigned long long)p->next_offset, error.text);
+        offset += run.head.count;
+        qlog_run_data_deinit(&run);
+    }
+    return offset;
+}
+
+/* How many records all partitions have together, each of them read. */
+static uint64_t readable(struct world *w)
+{
+    uint64_t n = 0;
+    struct state *s = node_read_begin(w->node);
+    for (size_t i = 0; i < (size_t)w->queues * WORLD_PARTITIONS && w->result->ok; i++) {
+        struct span queue = span_str(world_queue_names[i / WORLD_PARTITIONS]);
+        struct span partition = span_str(world_partition_names[i % WORLD_PARTITIONS]);
+        struct queue *q = state_queue_find(s, &TENANT_DEFAULT, queue);
+        struct partition *p = q == NULL ? NULL : state_partition_find(s, q, partition);
+        n += p == NULL ? 0 : readable_in(w, p);
+    }
+    node_read_end(w->node);
+    return n;
+}
+
+/* --- 5: a failed sync stops the node; a write without space does not --- */
+
+static uint64_t syncs(struct world *w)
+{
+    return sim_disk_count(w->disk, SIM_DISK_DATASYNC) + sim_disk_count(w->disk, SIM_DISK_SYNC_ALL);
+}
+
+static void sync_fails(struct world *w, bool in_checkpoint, enum err how)
+{
+    sim_disk_fail_next(w->disk, in_checkpoint ? SIM_DISK_SYNC_ALL : SIM_DISK_DATASYNC, how, 0);
     world_push(w, 0, 3);
     settle(w);
     (void)node_pump_checkpoint(w->node);
-    uint64_t syncs =
-        sim_disk_count(w->disk, SIM_DISK_DATASYNC) + sim_disk_count(w->disk, SIM_DISK_SYNC_ALL);
+    uint64_t before = syncs(w);
     if (!status(w).stopped)
         world_fail(w, "a failed sync does not stop the node");
     world_push(w, 0, 2);
     settle(w);
     (void)node_pump_checkpoint(w->node);
-    if (sim_disk_count(w->disk, SIM_DISK_DATASYNC) + sim_disk_count(w->disk, SIM_DISK_SYNC_ALL) !=
-        syncs)
+    if (syncs(w) != before)
         world_fail(w, "there are syncs after one that failed");
     cut_power(w);
     boot(w);
-    return turn + 1 < 4 * LUCK;
+}
+
+/* What was refused stays so, whatever of it had reached the disk. */
+static void write_without_space(struct world *w, bool goes_on)
+{
+    sim_disk_fail_next(w->disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
+    world_push(w, 0, 1);
+    settle(w);
+    if (status(w).stopped || w->ledger.records[5]->told != TOLD_REFUSED)
+        world_fail(w, "a write without space is not just refused");
+    if (goes_on) { /* with the gate's next look at the disk */
+        sim_clock_advance(&w->clock, 2 * US_PER_SEC);
+        node_pump_space(w->node);
+        push(w, 0, 2);
+    }
+    kill_process(w);
+    boot(w);
+    uint64_t want = goes_on ? 7 : 5, got = w->result->ok ? readable(w) : want;
+    if (got != want)
+        world_fail(w, "%llu records after a restart instead of %llu: a refused one is back",
+                   (unsigned long long)got, (unsigned long long)want);
+}
+
+static bool failed_sync(struct world *w, unsigned turn)
+{
+    push(w, 0, 5);
+    if (turn % 3 < 2)
+        sync_fails(w, turn % 3 == 1, turn % 2 == 0 ? ERR_IO : ERR_NO_SPACE);
+    else
+        write_without_space(w, turn % 2 == 0);
+    return turn + 1 < 6 * LUCK;
 }
 
 /* --- 6: entries are whole --- */
-
-/* How many records the partitions have together. */
-static uint64_t records_in_log(struct world *w)
-{
-    uint64_t n = 0;
-    struct state *s = node_read_begin(w->node);
-    for (size_t i = 0; i < (size_t)w->queues * WORLD_PARTITIONS; i++) {
-        struct queue *q =
-            state_queue_find(s, &TENANT_DEFAULT, span_str(world_queue_names[i / WORLD_PARTITIONS]));
-        struct partition *p =
-            q == NULL
-                ? NULL
-                : state_partition_find(s, q, span_str(world_partition_names[i % WORLD_PARTITIONS]));
-        n += p == NULL ? 0 : p->next_offset;
-    }
-    node_read_end(w->node);
-    return n;
-}
 
 /* The disk has room for so many bytes of an entry that appends to many logs: whatever becomes of
  * the rest, no checkpoint makes half of it durable. */
@@ -375,9 +428,10 @@ static bool whole_entries(struct world *w, unsigned turn)
     else
         cut_power(w);
     boot(w);
-    if (w->result->ok && records_in_log(w) != pushed)
+    uint64_t got = w->result->ok ? readable(w) : pushed;
+    if (got != pushed)
         world_fail(w, "half an entry is durable: %llu records, %llu were logged",
-                   (unsigned long long)records_in_log(w), (unsigned long long)pushed);
+                   (unsigned long long)got, (unsigned long long)pushed);
     return !fitted && turn < 2000;
 }
 

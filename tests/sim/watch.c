@@ -6,6 +6,7 @@
  *   one behind the pointer's).
  *   The pointer's k rises by one, to the window of the intent before it; an intent names the window
  *   behind the pointer, once: who takes over finishes the window as it was begun.
+ *   A window ends at or below safeTime less the guard.
  *   Under start=latest the first intent of a queue is T0, and T0 never moves.
  *   A data object belongs to a window whose intent was durable before.
  *
@@ -143,6 +144,8 @@ static void look_intent(struct look *at, struct watched_queue *q, const struct k
             watch_fail(at, "a window under start=latest before T0 is durable");
         if (!at->replayed && doc.k != q->committed_k + 1)
             watch_fail(at, "the intent is not of the window behind the pointer");
+        if (!at->replayed && doc.t_end + (int64_t)at->world->setup.guard_ms * 1000 > at->now)
+            watch_fail(at, "a window ends above safeTime less the guard");
         if (q->intent_version != 0 && doc.k <= q->intent_k)
             watch_fail(at, "a window was begun twice");
         if (q->intent_k > 0 && doc.t_start < q->t_end)

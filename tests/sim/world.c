@@ -30,6 +30,7 @@ void world_fail(struct world *w, const char *format, ...)
     va_start(args, format);
     vsnprintf(w->result->why, sizeof(w->result->why), format, args);
     va_end(args);
+    w->result->why[strcspn(w->result->why, "\n")] = '\0'; /* a log line ends in one */
     w->result->ok = false;
 }
 
@@ -110,7 +111,9 @@ static void draw_setup(struct world *w)
 {
     static const char *const compressions[] = {"zstd", "gzip", "none"};
     static const char *const aligns[] = {"hour", "none", "day"};
-    w->setup.window_ms = 500 + (unsigned)prng_below(&w->prng, 5000);
+    /* some longer than the lag from which on a drain closes a window */
+    w->setup.window_ms =
+        500 + (unsigned)prng_below(&w->prng, prng_chance(&w->prng, 25) ? 40000 : 5000);
     w->setup.guard_ms = (unsigned)prng_below(&w->prng, 800);
     w->setup.checkpoint_every = 1 + (unsigned)prng_below(&w->prng, 4);
     w->setup.compression = compressions[prng_below(&w->prng, 3)];
@@ -289,6 +292,14 @@ static void pump(struct world *w, bool did, const char *what)
         world_detail(w, "%s", what);
 }
 
+/* Now and then the power goes in the middle of it. */
+static void make_checkpoint(struct world *w)
+{
+    if (!w->calm && prng_chance(&w->prng, 1))
+        sim_disk_crash_after(w->disk, prng_below(&w->prng, 4));
+    pump(w, node_pump_checkpoint(w->node), "checkpoint");
+}
+
 /* One action. */
 static void act(struct world *w)
 {
@@ -305,7 +316,7 @@ static void act(struct world *w)
     else if (roll < 50)
         (void)world_pump_apply(w);
     else if (roll < 53)
-        pump(w, node_pump_checkpoint(w->node), "checkpoint");
+        make_checkpoint(w);
     else if (roll < 70 && w->options->with_sink)
         pump(w, instance_pump_sink(w, any_instance(w), &next), "a sink works");
     else if (roll < 80)
@@ -413,6 +424,9 @@ static bool drain(struct world *w)
 static void end_life(struct world *w)
 {
     unsigned how = (unsigned)prng_below(&w->prng, 3);
+    struct lake_verdict verdict;
+    if (w->options->with_sink && w->result->ok)
+        world_judge(w, false, &verdict);
     if (how == 0 && world_stopped(w))
         how = 2;
     if (how == 0)
