@@ -64,43 +64,35 @@ static struct node_status status(struct world *w)
     return s;
 }
 
-/* The last file of a folder whose name begins so; mem_free(). */
-static char *last_file(struct world *w, const char *folder, const char *begins)
+/* Flips a bit where the text stands in one of a folder's segments, in the cache and on the disk.
+ * Returns its path, to be freed. */
+static char *damage(struct world *w, const char *folder, const char *text)
 {
     struct disk_list list = {0};
     struct error error = {0};
-    char *path = NULL;
+    char *found = NULL;
     if (disk_list(w->disk, folder, &list, &error) != ERR_OK)
         world_fail(w, "%s", error.text);
-    for (size_t i = 0; i < list.count; i++) {
-        if (strncmp(list.entries[i].name, begins, strlen(begins)) != 0)
-            continue;
-        size_t size = strlen(folder) + strlen(list.entries[i].name) + 2;
-        mem_free(path);
-        path = mem_new(size);
-        snprintf(path, size, "%s/%s", folder, list.entries[i].name);
+    for (size_t i = 0; i < list.count && found == NULL; i++) {
+        char path[200];
+        struct buf bytes = BUF_INIT;
+        snprintf(path, sizeof(path), "%s/%s", folder, list.entries[i].name);
+        bool segment = strncmp(list.entries[i].name, "seg-", 4) == 0;
+        if (segment && sim_disk_get(w->disk, path, &bytes)) {
+            uint8_t *at = memmem(bytes.ptr, bytes.len, text, strlen(text));
+            uint8_t flipped = at == NULL ? 0 : *at ^ 1;
+            if (at != NULL) {
+                sim_disk_damage(w->disk, path, (uint64_t)(at - bytes.ptr), span_make(&flipped, 1));
+                found = mem_copy(path, strlen(path) + 1);
+            }
+        }
+        buf_deinit(&bytes);
     }
     disk_list_deinit(&list);
-    if (path == NULL)
-        world_fail(w, "there is no %s in %s", begins, folder);
-    return path;
-}
-
-/* Flips a bit where the text stands, in the cache and on the disk. */
-static void damage(struct world *w, const char *path, const char *text)
-{
-    struct buf bytes = BUF_INIT;
-    if (sim_disk_get(w->disk, path, &bytes)) {
-        uint8_t *at = memmem(bytes.ptr, bytes.len, text, strlen(text));
-        if (at == NULL) {
-            world_fail(w, "%s is not in %s", text, path);
-        } else {
-            uint8_t flipped = *at ^ 1;
-            sim_disk_damage(w->disk, path, (uint64_t)(at - bytes.ptr), span_make(&flipped, 1));
-            world_trace(w, "damage in %s", path);
-        }
-    }
-    buf_deinit(&bytes);
+    if (found == NULL)
+        world_fail(w, "%s is nowhere in %s", text, folder);
+    world_trace(w, "damage in %s", found == NULL ? "nothing" : found);
+    return found;
 }
 
 /* Of every name and byte below a folder. */
@@ -173,16 +165,12 @@ static bool durable_before_applied(struct world *w, unsigned turn)
 
 static bool wal_chain(struct world *w, unsigned turn)
 {
-    char *path = NULL;
     if (turn == 0) { /* acknowledged and damaged, with a write behind it that says so */
         for (unsigned i = 0; i < 4; i++)
             push(w, 0, 1);
         kill_process(w);
-        path = last_file(w, "wal", "seg-");
-        if (w->result->ok)
-            damage(w, path, "tx-2");
+        mem_free(damage(w, "wal", "tx-2"));
         boot_is_refused(w, ".", "damaged write");
-        mem_free(path);
         return true;
     }
     /* Torn in the middle of segments that lived before: what stands behind the end is old. */
@@ -262,16 +250,18 @@ static void gap_is_refused(struct world *w)
     boot_is_refused(w, ".", "are missing");
 }
 
+/* In a segment that is sealed: when it is read. In the last one: at boot. */
 static void damage_below_stops(struct world *w, bool sealed)
 {
+    char last[48];
     for (unsigned i = 0; i < (sealed ? 60u : 3u); i++)
         push(w, 0, 4);
+    push(w, 0, 1); /* the last run */
     checkpoint(w);
     if (!sealed)
         kill_process(w);
-    char *path = last_file(w, "qlog/1", sealed ? "seg-0000000000000000" : "seg-");
-    if (w->result->ok)
-        damage(w, path, "tx-3");
+    snprintf(last, sizeof(last), "%s", w->ledger.records[w->ledger.n - 1]->transaction_id);
+    char *path = damage(w, "qlog/1", sealed ? "tx-1" : last);
     if (!sealed) {
         boot_is_refused(w, "qlog", path == NULL ? "" : path);
     } else if (w->result->ok) {

@@ -35,6 +35,8 @@ void world_fail(struct world *w, const char *format, ...)
 }
 
 static void trace(struct world *w, bool shown, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+static void trace(struct world *w, bool shown, const char *format, va_list args)
 {
     char text[300];
     int len = vsnprintf(text, sizeof(text), format, args);
