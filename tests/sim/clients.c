@@ -216,8 +216,8 @@ static void check_record(struct world *w, struct state *s, const struct ledger_r
     if (err == ERR_OK)
         err = qlog_read(q->log, position, &data, &error);
     uint64_t at = r->offset - data.head.first_offset;
-    if (err != ERR_OK && sim_disk_down(w->disk))
-        world_trace(w, "power cut while reading back"); /* the life ends at the next step */
+    if (err != ERR_OK && (sim_disk_down(w->disk) || storage_failed(w)))
+        world_trace(w, "the disk failed while reading back"); /* the life ends at the next step */
     else if (err != ERR_OK || at >= data.head.count)
         world_fail(w, "%s cannot be read: %s", r->transaction_id, error.text);
     else if (!span_eq(data.records[at].payload, r->payload) || data.head.stamp != r->stamp ||

@@ -79,7 +79,7 @@ static void befall(struct world *w)
     }
 }
 
-void world_befall(struct world *w)
+static void befall_any(struct world *w)
 {
     if (!prng_chance(&w->prng, CHANCE_PERCENT))
         return;
@@ -93,4 +93,10 @@ void world_befall(struct world *w)
         begin_outage(w);
     if (prng_below(&w->prng, w->n_instances > 1 ? 120 : 600) == 0)
         befall(w);
+}
+
+void world_befall(struct world *w)
+{
+    befall_any(w);
+    storage_befall(w);
 }

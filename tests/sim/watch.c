@@ -199,7 +199,8 @@ static const struct kv_row *row_of(const struct kv_result *result, struct span k
     return NULL;
 }
 
-static void read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
+/* False when the storage failed. */
+static bool read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
                       struct kv_result *result)
 {
     struct tenant_id tenant = TENANT_DEFAULT;
@@ -209,8 +210,9 @@ static void read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
     struct state *s = node_read_begin(w->node);
     enum err err = kv_read(s, &tenant, &op, 1, now, now, result, &due, &error);
     node_read_end(w->node);
-    if (err != ERR_OK && !sim_disk_down(w->disk))
+    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
         world_fail(w, "the rows cannot be read: %s", error.text);
+    return err == ERR_OK;
 }
 
 static void look_queue(struct look *at, const struct kv_result *result, const struct span *keys)
@@ -241,8 +243,8 @@ void watch_look(struct world *w, bool replayed)
     struct look at = {.world = w, .replayed = replayed, .now = node_safe_time(w->node)};
     for (unsigned i = 0; i < 3 * w->queues; i++)
         keys[i] = buf_span(&w->watched[i / 3].keys[i % 3]);
-    read_rows(w, keys, 3 * (size_t)w->queues, at.now, &result);
-    for (at.queue = 0; at.queue < w->queues && w->result->ok; at.queue++)
+    bool read = read_rows(w, keys, 3 * (size_t)w->queues, at.now, &result);
+    for (at.queue = 0; read && at.queue < w->queues && w->result->ok; at.queue++)
         look_queue(&at, &result, &keys[3 * at.queue]);
     kv_result_deinit(&result);
 }
@@ -352,8 +354,8 @@ void watch_check_left(struct world *w, const struct instance *i)
         world_fail(w, "%s is drained and left a lease", i->name);
     sink_key_presence(&key, SPAN_LIT("default"), span_str(i->name));
     struct span keys[] = {buf_span(&key)};
-    read_rows(w, keys, 1, node_safe_time(w->node), &result);
-    if (row_of(&result, buf_span(&key)) != NULL)
+    if (read_rows(w, keys, 1, node_safe_time(w->node), &result) &&
+        row_of(&result, buf_span(&key)) != NULL)
         world_fail(w, "%s is drained and left its presence row", i->name);
     kv_result_deinit(&result);
     buf_deinit(&key);

@@ -151,7 +151,8 @@ static bool open_node(struct world *w)
         world_set_full(w, false);
         err = world_try_open_node(w, &error);
     }
-    if (err != ERR_OK && !sim_disk_down(w->disk))
+    storage_look(w);
+    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
         world_fail(w, "the node does not open: %s", error.text);
     return err == ERR_OK;
 }
@@ -226,7 +227,7 @@ bool world_stopped(struct world *w)
     node_status(w->node, &status);
     /* Without threads nobody can wait for room inside an entry. */
     bool no_room = w->full && strstr(status.failure, err_text(ERR_NO_SPACE)) != NULL;
-    if (status.stopped && !no_room)
+    if (status.stopped && !no_room && !storage_failed(w))
         world_fail(w, "the node stopped: %s", status.failure);
     return status.stopped;
 }
@@ -336,6 +337,7 @@ static void step(struct world *w)
     w->result->steps++;
     instances_tend(w);
     act(w);
+    storage_look(w);
 }
 
 /* --- decisions --- */
@@ -433,7 +435,7 @@ static void end_life(struct world *w)
         how = 2;
     if (how == 0)
         world_set_full(w, false); /* a drain needs room for what it commits */
-    if (how == 0 && w->options->with_sink && !sim_disk_down(w->disk))
+    if (how == 0 && w->options->with_sink && !world_stopped(w))
         (void)drain(w); /* the next life finishes what it left */
     world_drop(w);
     if (sim_disk_down(w->disk) || how == 1) {
@@ -445,6 +447,7 @@ static void end_life(struct world *w)
         w->result->kills++;
         sim_disk_kill(w->disk);
     }
+    storage_heal(w);
 }
 
 /* Does the power go in the middle of one of the next operations of the disk? */
@@ -456,6 +459,8 @@ static void arm_power_cut(struct world *w, uint64_t number)
                      (unsigned long long)after);
         sim_disk_crash_after(w->disk, after);
     }
+    if (w->node == NULL)
+        storage_befall_boot(w);
     end_decision(w, number);
 }
 
@@ -467,6 +472,7 @@ static void run_steps(struct world *w, uint64_t number)
         instances_tend(w);
         if (begin_decision(w, number))
             act(w);
+        storage_look(w);
         end_decision(w, number);
         if (begin_decision(w, number + 1))
             world_befall(w);
@@ -578,6 +584,7 @@ void world_init(struct world *w, const struct world_options *options, struct wor
     w->start_us = w->clock.mono;
     w->disk = sim_disk_new(prng_u64(&w->prng));
     w->db_state = sim_db_state_new();
+    storage_init(w);
     w->push_weight = 13;
     sim_bucket_store_init(&w->store);
     ledger_init(&w->ledger);

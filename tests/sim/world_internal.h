@@ -1,5 +1,5 @@
 /* What the world's files share: world.c (a seed's random life), faults.c (what befalls it),
- * clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
+ * storage_faults.c (what befalls its disk), clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
  * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories),
  * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
@@ -85,6 +85,10 @@ struct world {
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
     int64_t outage_end_us; /* of the random life */
+    /* storage_faults.c */
+    int64_t slow_until_us;            /* the disk is slow */
+    bool fault_stops, db_fault_stops; /* the armed one must stop the node */
+    bool disk_struck, db_struck;      /* since the boot */
     uint64_t life;
     uint64_t ballast_bytes;
     unsigned outstanding;
@@ -116,6 +120,15 @@ void world_do_next(struct world *w, int64_t most_us);
 void world_befall(struct world *w);
 void world_set_full(struct world *w, bool full); /* the disk, or it has room again */
 void world_end_outage(struct world *w);
+
+/* storage_faults.c */
+void storage_init(struct world *w);
+void storage_befall(struct world *w);
+void storage_befall_boot(struct world *w); /* before it */
+/* An operation of the disk or the state database has failed since the boot. */
+bool storage_failed(const struct world *w);
+void storage_look(struct world *w); /* after each step, and after a boot */
+void storage_heal(struct world *w); /* with the reboot */
 
 /* clients.c */
 /* Submits one push of n new records to the queue; the ledger learns the answer. */
