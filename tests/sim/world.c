@@ -157,14 +157,27 @@ static bool open_node(struct world *w)
     return err == ERR_OK;
 }
 
+/* What was published holds, over restarts too: every later record is stamped above it. */
+static void check_safe_time(struct world *w)
+{
+    int64_t safe_time = node_safe_time(w->node);
+    if (safe_time < w->safe_time)
+        world_fail(w, "safeTime %lld was published, and now it is %lld", (long long)w->safe_time,
+                   (long long)safe_time);
+    w->safe_time = safe_time;
+}
+
 bool world_open_node(struct world *w)
 {
     if (!open_node(w))
         return false;
     w->disturbed_us = w->clock.mono;
     world_trace(w, "boot");
+    check_safe_time(w);
     watch_look(w, true);
     world_check_log(w);
+    kv_model_check(w->kv);
+    options_model_check(w->queue_options);
     return true;
 }
 
@@ -236,7 +249,8 @@ bool world_pump_apply(struct world *w)
 {
     if (!node_pump_apply(w->node))
         return false;
-    world_detail(w, "applied, safe time %lld", (long long)node_safe_time(w->node));
+    check_safe_time(w);
+    world_detail(w, "applied, safe time %lld", (long long)w->safe_time);
     watch_look(w, false);
     return true;
 }

@@ -78,6 +78,7 @@ struct world {
     struct instance *acting; /* whose step runs: log lines are its */
     struct sink_setup setup;
     struct watched_queue watched[WORLD_QUEUES_MAX];
+    int64_t safe_time;     /* the last one published */
     bool moved;            /* something happened since the decision began */
     int64_t start_us;      /* monotonic time of the beginning */
     bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
