@@ -176,8 +176,6 @@ bool world_open_node(struct world *w)
     check_safe_time(w);
     watch_look(w, true);
     world_check_log(w);
-    kv_model_check(w->kv);
-    options_model_check(w->queue_options);
     return true;
 }
 
