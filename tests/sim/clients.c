@@ -53,11 +53,21 @@ static void push_done_item(struct world *w, struct client_request *c, size_t i)
     r->stamp = c->base.now;
 }
 
+void world_check_stamp(struct world *w, int64_t stamp)
+{
+    if (stamp <= w->last_stamp)
+        world_fail(w, "an answered command has the clock %lld behind one with %lld",
+                   (long long)stamp, (long long)w->last_stamp);
+    w->last_stamp = stamp;
+}
+
 static void client_done(struct node_request *base)
 {
     struct client_request *c = (struct client_request *)base;
     struct world *w = c->world;
     w->outstanding--;
+    if (base->err == ERR_OK)
+        world_check_stamp(w, base->now);
     world_trace(w, "%s of %zu: %s", base->type == COMMAND_PUSH ? "push" : "delete",
                 base->type == COMMAND_PUSH ? c->n : 1,
                 base->err == ERR_OK ? "acknowledged" : err_text(base->err));

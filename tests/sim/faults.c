@@ -99,4 +99,10 @@ void world_befall(struct world *w)
 {
     befall_any(w);
     storage_befall(w);
+    if (w->node == NULL || w->calm)
+        return;
+    if (prng_chance(&w->prng, 3))
+        kv_model_act(w->kv);
+    if (prng_chance(&w->prng, 1))
+        options_model_act(w->queue_options);
 }

@@ -129,7 +129,7 @@ static bool parse(int argc, char **argv, struct sim_arguments *a)
 
 struct totals {
     uint64_t passed, failed, skipped, records, windows, cuts, kills, drains, full;
-    uint64_t storage_faults, storage_stops, slow;
+    uint64_t kv_batches, configured, storage_faults, storage_stops, slow;
     uint64_t deaths, stops, freezes, takeovers, fences, given_back, outages, late;
     int64_t virtual_us;
 };
@@ -144,6 +144,8 @@ static void count(struct totals *t, const struct world_result *r)
     t->kills += r->kills;
     t->drains += r->drains;
     t->full += r->full;
+    t->kv_batches += r->kv_batches;
+    t->configured += r->configured;
     t->storage_faults += r->storage_faults;
     t->storage_stops += r->storage_stops;
     t->slow += r->slow;
@@ -316,7 +318,9 @@ static void print_totals(const struct totals *t)
            (unsigned long long)t->records, (unsigned long long)t->windows,
            (unsigned long long)t->cuts, (unsigned long long)t->kills, (unsigned long long)t->drains,
            (unsigned long long)t->full);
-    printf("sim: %llu failures of the storage, %llu of them stopped the node; %llu slow disks\n",
+    printf("sim: %llu KV batches, %llu queues configured, %llu failures of the storage, %llu of"
+           " them stopped the node; %llu slow disks\n",
+           (unsigned long long)t->kv_batches, (unsigned long long)t->configured,
            (unsigned long long)t->storage_faults, (unsigned long long)t->storage_stops,
            (unsigned long long)t->slow);
     printf("sim: sinks alone: %llu died, %llu stopped, %llu froze; %llu takeovers, %llu fences,"

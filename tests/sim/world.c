@@ -176,6 +176,8 @@ bool world_open_node(struct world *w)
     check_safe_time(w);
     watch_look(w, true);
     world_check_log(w);
+    kv_model_check(w->kv);
+    options_model_check(w->queue_options);
     return true;
 }
 
@@ -600,6 +602,8 @@ void world_init(struct world *w, const struct world_options *options, struct wor
     w->push_weight = 13;
     sim_bucket_store_init(&w->store);
     ledger_init(&w->ledger);
+    w->kv = kv_model_new(w);
+    w->queue_options = options_model_new(w);
     if (options->with_sink)
         init_sinks(w);
     log_lines.world = w;
@@ -611,6 +615,8 @@ void world_deinit(struct world *w)
     w->result->records = w->ledger.n;
     w->result->late = w->store.landed_late;
     watch_deinit(w);
+    kv_model_free(w->kv);
+    options_model_free(w->queue_options);
     ledger_deinit(&w->ledger);
     sim_bucket_store_deinit(&w->store);
     sim_db_state_free(w->db_state);

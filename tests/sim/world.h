@@ -38,6 +38,7 @@ struct world_result {
     char note[300]; /* what a check measured */
     uint64_t steps, crashes, kills, drains, records, windows, deletions, full;
     /* Of sink instances alone: */
+    uint64_t kv_batches, configured;
     uint64_t storage_faults, storage_stops, slow; /* of them it stopped the node; slow disks */
     uint64_t deaths, stops, freezes, takeovers, fences, given_back, outages, late;
     int64_t virtual_us;

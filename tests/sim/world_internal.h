@@ -5,6 +5,8 @@
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
 
+#include "sim/kv_model.h"
+#include "sim/options_model.h"
 #include "sim/world.h"
 
 extern const char *const world_queue_names[WORLD_QUEUES_MAX];
@@ -71,6 +73,9 @@ struct world {
     struct db *db; /* of this boot; the node's */
     struct sim_bucket_store store;
     struct ledger ledger;
+    struct kv_model *kv;
+    struct options_model *queue_options;
+    int64_t last_stamp; /* of an answered command: the next one's is later */
     struct node *node;
     unsigned queues; /* how many of the names are used */
     unsigned n_instances;
@@ -137,6 +142,8 @@ void world_push(struct world *w, unsigned queue, size_t n);
 void world_push_mixed(struct world *w, size_t n); /* new records, over all queues */
 void world_push_any(struct world *w); /* a mix of new records and repeats, over all queues */
 void world_delete(struct world *w, unsigned queue);
+/* An answered command's clock: they rise, over restarts too. */
+void world_check_stamp(struct world *w, int64_t stamp);
 void world_check_log(struct world *w); /* every acknowledged record is read back */
 
 /* instances.c */
