@@ -410,9 +410,9 @@ static bool whole_entries(struct world *w, unsigned turn)
     uint64_t before = status(w).applied;
     sim_disk_set_capacity(w->disk, sim_disk_used(w->disk) + 128 * (uint64_t)turn);
     (void)node_pump_apply(w->node);
-    (void)node_pump_checkpoint(w->node);
     bool fitted = status(w).applied > before;
-    sim_disk_set_capacity(w->disk, UINT64_C(1) << 40);
+    sim_disk_set_capacity(w->disk, UINT64_C(1) << 40); /* room enough for the checkpoint */
+    (void)node_pump_checkpoint(w->node);
     if (turn % 2 == 0)
         kill_process(w);
     else
