@@ -403,6 +403,7 @@ static bool whole_entries(struct world *w, unsigned turn)
     for (unsigned q = 0; q < 3; q++)
         push(w, q, 5);
     checkpoint(w);
+    push(w, 0, 1); /* there is something for the next one */
     prng_init(&w->prng, w->options->seed / 10007); /* the same push every time */
     world_push_mixed(w, 12);
     uint64_t pushed = w->ledger.n;
