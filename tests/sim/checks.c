@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/timefmt.h"
+#include "sim/clock_checks.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -633,23 +634,29 @@ static const struct {
     {"boot-503", CHECK_OUTAGE, boot_503},
 };
 
+#define OURS (sizeof(CHECKS) / sizeof(CHECKS[0])) /* the others are the clock's */
+
 size_t check_count(void)
 {
-    return sizeof(CHECKS) / sizeof(CHECKS[0]);
+    return OURS + clock_check_count();
 }
 
 const char *check_name(size_t check)
 {
-    return CHECKS[check].name;
+    return check < OURS ? CHECKS[check].name : clock_check_name(check - OURS);
 }
 
 enum check_kind check_kind(size_t check)
 {
-    return CHECKS[check].kind;
+    return check < OURS ? CHECKS[check].kind : CHECK_CLOCK;
 }
 
 void check_run(size_t check, const struct world_options *options, struct world_result *out)
 {
+    if (check >= OURS) {
+        clock_check_run(check - OURS, options, out);
+        return;
+    }
     struct world w;
     struct world_options ours = *options;
     ours.instances = WORLD_INSTANCES_MAX;

@@ -24,7 +24,8 @@ static void set_wall_clock(struct world *w)
 {
     /* not hours while a repeat is out: it may come when its dedup window is over */
     bool hours = w->outstanding == 0 && prng_chance(&w->prng, 20);
-    int64_t most = hours ? 5 * US_PER_HOUR : 10 * US_PER_SEC;
+    bool days = hours && prng_chance(&w->prng, 25);
+    int64_t most = days ? 4 * US_PER_DAY : hours ? 5 * US_PER_HOUR : 10 * US_PER_SEC;
     int64_t was = w->clock.wall;
     w->clock.wall += (int64_t)prng_below(&w->prng, 2 * (uint64_t)most) - most;
     w->disturbed_us = w->clock.mono;

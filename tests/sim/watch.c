@@ -6,7 +6,7 @@
  *   one behind the pointer's).
  *   The pointer's k rises by one, to the window of the intent before it; an intent names the window
  *   behind the pointer, once: who takes over finishes the window as it was begun.
- *   A window ends at or below safeTime less the guard.
+ *   A window ends at or below safeTime less the guard, and lies in one hour or day as is set.
  *   Under start=latest the first intent of a queue is T0, and T0 never moves.
  *   A data object belongs to a window whose intent was durable before.
  *
@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "base/pct.h"
+#include "base/timefmt.h"
 #include "sink/documents.h"
 
 struct window_bounds {
@@ -126,6 +127,12 @@ static void look_t0(struct look *at, struct watched_queue *q, const struct sink_
     q->t0 = doc->t_start;
 }
 
+static bool over_boundary(const struct look *at, const struct sink_intent *doc)
+{
+    int64_t unit = watch_align_unit(at->world);
+    return unit != 0 && time_floor(doc->t_start, unit) != time_floor(doc->t_end - 1, unit);
+}
+
 static void look_intent(struct look *at, struct watched_queue *q, const struct kv_row *row)
 {
     struct sink_intent doc;
@@ -146,6 +153,8 @@ static void look_intent(struct look *at, struct watched_queue *q, const struct k
             watch_fail(at, "the intent is not of the window behind the pointer");
         if (!at->replayed && doc.t_end + (int64_t)at->world->setup.guard_ms * 1000 > at->now)
             watch_fail(at, "a window ends above safeTime less the guard");
+        if (!at->replayed && over_boundary(at, &doc))
+            watch_fail(at, "a window lies over a boundary");
         if (q->intent_version != 0 && doc.k <= q->intent_k)
             watch_fail(at, "a window was begun twice");
         if (q->intent_k > 0 && doc.t_start < q->t_end)
@@ -343,6 +352,23 @@ unsigned watch_moves(const struct world *w)
     unsigned n = 0;
     for (unsigned i = 0; i < w->queues; i++)
         n += w->watched[i].moves;
+    return n;
+}
+
+int64_t watch_align_unit(const struct world *w)
+{
+    if (strcmp(w->setup.align, "none") == 0)
+        return 0;
+    return strcmp(w->setup.align, "hour") == 0 ? US_PER_HOUR : US_PER_DAY;
+}
+
+unsigned watch_window_ends(const struct world *w, int64_t at)
+{
+    unsigned n = 0;
+    for (unsigned q = 0; q < w->queues; q++) {
+        for (size_t k = 0; k < w->watched[q].n_bounds; k++)
+            n += w->watched[q].bounds[k].known && w->watched[q].bounds[k].t_end == at;
+    }
     return n;
 }
 

@@ -20,6 +20,7 @@
 
 #define QUIESCE_STEPS_MAX 400000u
 #define QUIET_LIVES_MAX 8u
+#define BUSY_STEPS 200000u
 #define BALLAST_BYTES (256u << 10)
 
 void world_fail(struct world *w, const char *format, ...)
@@ -255,10 +256,22 @@ bool world_pump_apply(struct world *w)
     return true;
 }
 
+/* Something to do at every moment: time hardly passes. */
+static void check_busy(struct world *w)
+{
+    if (w->result->steps - w->busy.steps < BUSY_STEPS)
+        return;
+    if (w->clock.mono - w->busy.mono_us < US_PER_SEC)
+        world_fail(w, "%u steps in less than a second", BUSY_STEPS);
+    w->busy.steps = w->result->steps;
+    w->busy.mono_us = w->clock.mono;
+}
+
 void world_do_next(struct world *w, int64_t most_us)
 {
     int64_t next = INT64_MAX;
     w->result->steps++;
+    check_busy(w);
     if (w->store.violated)
         world_fail(w, "%s", w->store.violation);
     if (node_pump_log(w->node) || world_pump_apply(w) || instances_pump(w, &next) ||
@@ -581,6 +594,17 @@ static void init_sinks(struct world *w)
     watch_init(w);
 }
 
+/* Worlds begin shortly before an hour, a day, a leap day or a year, so that boundaries are met. */
+static int64_t draw_boundary(uint64_t seed)
+{
+    static const int64_t boundaries[] = {INT64_C(1791007200000000), INT64_C(1791007200000000),
+                                         INT64_C(1791072000000000), INT64_C(1835395200000000),
+                                         INT64_C(1798761600000000)};
+    struct prng prng;
+    prng_init(&prng, seed ^ UINT64_C(0xb0d4));
+    return boundaries[prng_below(&prng, sizeof(boundaries) / sizeof(boundaries[0]))];
+}
+
 void world_init(struct world *w, const struct world_options *options, struct world_result *result)
 {
     *w = (struct world){.options = options,
@@ -591,8 +615,8 @@ void world_init(struct world *w, const struct world_options *options, struct wor
         w->queues = options->queues;
     *result = (struct world_result){.ok = true, .trace_hash = UINT64_C(0xcbf29ce484222325)};
     prng_init(&w->prng, options->seed);
-    /* Some minutes before an hour, so that boundaries are met. */
-    sim_clock_init(&w->clock, INT64_C(1791007200000000) - (int64_t)prng_below(&w->prng, 120000000));
+    sim_clock_init(&w->clock, draw_boundary(options->seed) -
+                                  (int64_t)prng_below(&w->prng, 2 * 60 * US_PER_SEC));
     sim_entropy_init(&w->entropy, &w->prng);
     sim_executor_init(&w->executor, &w->prng);
     w->start_us = w->clock.mono;

@@ -1,6 +1,7 @@
 /* What the world's files share: world.c (a seed's random life), faults.c (what befalls it),
  * storage_faults.c (what befalls its disk), clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
- * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories),
+ * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories;
+ * clock_checks.c those of the clock), kv_model.c and options_model.c (other clients),
  * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
@@ -95,6 +96,10 @@ struct world {
     int64_t slow_until_us;            /* the disk is slow */
     bool fault_stops, db_fault_stops; /* the armed one must stop the node */
     bool disk_struck, db_struck;      /* since the boot */
+    struct {
+        uint64_t steps;
+        int64_t mono_us;
+    } busy; /* the last look of world_do_next() at how fast time passes */
     uint64_t life;
     uint64_t ballast_bytes;
     unsigned outstanding;
@@ -179,6 +184,8 @@ void watch_deinit(struct world *w);
 unsigned watch_free_queues(const struct world *w); /* that are known and leased by nobody */
 unsigned watch_held(const struct world *w, const struct instance *i);
 unsigned watch_moves(const struct world *w);
+int64_t watch_align_unit(const struct world *w);               /* of this life's windows; 0: none */
+unsigned watch_window_ends(const struct world *w, int64_t at); /* how many do */
 /* A drained instance left nothing behind. */
 void watch_check_left(struct world *w, const struct instance *i);
 
