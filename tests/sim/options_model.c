@@ -147,7 +147,10 @@ static void draw_label(struct options_model *m, bool *set, struct span *out, cha
     *set = roll(m, 3) == 0;
     if (!*set)
         return;
-    snprintf(label, LABEL_MAX, roll(m, 4) == 0 ? "" : "label-%u", (unsigned)roll(m, 100));
+    bool empty = roll(m, 4) == 0;
+    snprintf(label, LABEL_MAX, "label-%u", (unsigned)roll(m, 100));
+    if (empty)
+        label[0] = '\0';
     *out = span_make(label, strlen(label));
 }
 
