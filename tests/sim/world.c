@@ -638,6 +638,9 @@ void world_deinit(struct world *w)
     log_lines.world = NULL;
     w->result->records = w->ledger.n;
     w->result->late = w->store.landed_late;
+    w->result->statuses = w->store.statuses;
+    w->result->multiparts = w->store.multiparts;
+    w->result->stranded = sim_bucket_store_stranded(&w->store);
     watch_deinit(w);
     kv_model_free(w->kv);
     options_model_free(w->queue_options);
