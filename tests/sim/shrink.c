@@ -22,6 +22,7 @@ struct shrinking {
     uint64_t *kept; /* those not left out, rising */
     size_t n_kept;
     uint64_t runs;
+    bool failing;
     double until;
 };
 
@@ -96,7 +97,8 @@ static void shrink_init(struct shrinking *s, const struct world_options *options
     s->moved = MEM_ARRAY(uint8_t, s->n);
     s->kept = MEM_ARRAY(uint64_t, s->n);
     s->until = seconds_now() + seconds;
-    if (fails(s))
+    s->failing = fails(s);
+    if (s->failing)
         minimise(s);
 }
 
@@ -124,7 +126,7 @@ void world_shrink(const struct world_options *options, double seconds, enum worl
     struct shrinking s;
     world_log_install(TRACE_NONE);
     shrink_init(&s, options, seconds);
-    if (s.n_kept == 0)
+    if (!s.failing)
         printf("seed %llu does not fail\n", (unsigned long long)options->seed);
     else
         tell(&s, trace);

@@ -20,6 +20,7 @@
 
 #define QUIESCE_STEPS_MAX 400000u
 #define QUIET_LIVES_MAX 8u
+#define LOG_WIDTH 160u /* of a log line in a story */
 #define BUSY_STEPS 200000u
 #define BALLAST_BYTES (256u << 10)
 
@@ -82,7 +83,10 @@ static void log_line(void *ctx, struct span line)
         const uint8_t *space = memchr(line.ptr, ' ', line.len);
         if (space != NULL)
             text = span_sub(line, (size_t)(space - line.ptr) + 1, line.len);
-        printf("                          | " SPAN_FMT, SPAN_ARG(text));
+        bool acting = log_lines.world != NULL && log_lines.world->acting != NULL;
+        text.len -= text.len > 0 && text.ptr[text.len - 1] == '\n';
+        printf("%24s  | " SPAN_FMT "\n", acting ? log_lines.world->acting->name : "",
+               SPAN_ARG(span_sub(text, 0, text.len < LOG_WIDTH ? text.len : LOG_WIDTH)));
     }
     if (log_lines.world != NULL)
         instance_log_line(log_lines.world, line);
