@@ -57,6 +57,9 @@ static void arm_db(struct world *w)
     static const char *const names[DB_FAULTS] = {"full", "full, but late", "write fails",
                                                  "write fails, but is done", "read fails"};
     enum db_fault fault = (enum db_fault)prng_below(&w->prng, DB_FAULTS);
+    if (w->db_armed)
+        return; /* which of two it was could not be told */
+    w->db_armed = true;
     switch (fault) {
     case DB_FULL:
         sim_db_fail_next_write(w->db, ERR_NO_SPACE);
@@ -150,7 +153,7 @@ void storage_look(struct world *w)
 void storage_heal(struct world *w)
 {
     sim_db_state_crash(w->db_state, &w->prng);
-    w->disk_struck = w->db_struck = false;
+    w->disk_struck = w->db_struck = w->db_armed = false;
     w->fault_stops = w->db_fault_stops = false;
     w->slow_until_us = 0;
 }

@@ -95,7 +95,8 @@ struct world {
     /* storage_faults.c */
     int64_t slow_until_us;            /* the disk is slow */
     bool fault_stops, db_fault_stops; /* the armed one must stop the node */
-    bool disk_struck, db_struck;      /* since the boot */
+    bool db_armed;
+    bool disk_struck, db_struck; /* since the boot */
     struct {
         uint64_t steps;
         int64_t mono_us;
