@@ -83,6 +83,7 @@ struct node {
     struct {
         pthread_mutex_t mutex; /* taken last */
         bool held;             /* the file is there */
+        bool reserve;          /* so is the other one */
         bool impossible;       /* this filesystem reserves nothing */
     } ballast;
 
@@ -164,6 +165,8 @@ void node_ballast_find(struct node *n, bool founded);
 /* The disk is full: shuts the gate and gives back the ballast, then what else can be spared. False
  * when nothing is left. */
 bool node_make_room(struct node *n);
+/* The same for a boot that failed, which may also take the reserve. */
+bool node_make_room_for_boot(struct node *n);
 /* The state's overlay may hold so much, and starts a checkpoint with so much. */
 uint64_t node_dirty_max(const struct node *n);
 uint64_t node_dirty_due(const struct node *n);

@@ -150,12 +150,17 @@ static void node_free(struct node *n)
 
 enum err node_open(const struct node_options *options, struct node **out, struct error *error)
 {
-    struct node *n = node_new(options);
-    enum err err = node_recover(n, error);
-    if (err != ERR_OK) {
-        node_free(n);
-        return err;
+    struct node *n;
+    enum err err;
+    for (bool again = true; again;) {
+        n = node_new(options);
+        err = node_recover(n, error);
+        again = err == ERR_NO_SPACE && node_make_room_for_boot(n);
+        if (err != ERR_OK)
+            node_free(n);
     }
+    if (err != ERR_OK)
+        return err;
     node_pump_space(n);
     if (!options->manual) {
         n->log_thread = thread_start("queen-log", node_log_thread, n);

@@ -230,6 +230,10 @@ enum err node_recover(struct node *n, struct error *error)
     TRY(take_lock(n, error));
     TRY(folder_has_data(n, &has_data, error));
     node_ballast_find(n, has_data);
+    if (atomic_load(&n->stopped)) { /* it does not go */
+        *error = n->shared.failure;
+        return ERR_IO;
+    }
     TRY(check_format(n, has_data, error));
     TRY(check_identity(n, has_data, &founded, error));
     TRY(open_state(n, error));

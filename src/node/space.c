@@ -14,12 +14,17 @@
  * and perhaps both to a table, 3/4 B in all, and apply begins no entry that would not leave room
  * for that.
  *
- * The file needs no sync: whatever a crash leaves of it is taken over or made whole again. */
+ * A second file, the reserve, is for the next start only, which must write before it can serve at
+ * all: RocksDB makes tables of what its log holds, B/4 and a batch. It is given up when the start
+ * finds no room and the ballast is gone.
+ *
+ * The files need no sync: whatever a crash leaves of them is taken over or made whole again. */
 #include "node/internal.h"
 
 #include "base/log.h"
 
 #define BALLAST_FILE "ballast"
+#define RESERVE_FILE "reserve"
 #define WRITE_BUFFERS_IN_BALLAST 8 /* two of them are a quarter */
 
 static uint64_t ballast_size(const struct node *n, uint64_t total_bytes)
@@ -36,6 +41,11 @@ uint64_t node_write_buffer_bytes(struct disk *disk, uint64_t ballast_bytes, uint
     uint64_t ballast =
         usage.total_bytes / 10 < ballast_bytes ? usage.total_bytes / 10 : ballast_bytes;
     return ballast / WRITE_BUFFERS_IN_BALLAST < most ? ballast / WRITE_BUFFERS_IN_BALLAST : most;
+}
+
+static uint64_t reserve_size(const struct node *n, uint64_t total_bytes)
+{
+    return ballast_size(n, total_bytes) / 2;
 }
 
 /* Kept free beside what is on its way to the disk: 32 MiB. */
@@ -107,10 +117,10 @@ static bool look(struct node *n, struct disk_usage *usage)
 
 /* --- the ballast --- */
 
-static enum err ballast_length(struct node *n, uint64_t *out)
+static enum err file_length(struct node *n, const char *file, uint64_t *out)
 {
     struct disk_file *f = NULL;
-    TRY(disk_open(n->options.disk, BALLAST_FILE, DISK_READ, &f, NULL));
+    TRY(disk_open(n->options.disk, file, DISK_READ, &f, NULL));
     enum err err = disk_size(n->options.disk, f, out, NULL);
     disk_close(n->options.disk, f);
     return err;
@@ -145,13 +155,26 @@ bool node_make_room(struct node *n)
     return n->wal != NULL ? wal_drop_spares(n->wal) : wal_unlink_spares(n->options.disk, "wal");
 }
 
+bool node_make_room_for_boot(struct node *n)
+{
+    atomic_store(&n->emergency, true); /* is said by who waits */
+    if (node_make_room(n))
+        return true;
+    if (disk_unlink(n->options.disk, RESERVE_FILE, NULL) != ERR_OK)
+        return false;
+    log_msg(LOG_ERROR, "node", "the disk is full: the reserve is given up to start all the same");
+    return true;
+}
+
 void node_ballast_find(struct node *n, bool founded)
 {
     struct disk_usage usage;
     uint64_t length = 0;
     if (!look(n, &usage) || ballast_size(n, usage.total_bytes) == 0)
         return;
-    n->ballast.held = ballast_length(n, &length) == ERR_OK;
+    n->ballast.reserve = file_length(n, RESERVE_FILE, &length) == ERR_OK &&
+                         length >= reserve_size(n, usage.total_bytes);
+    n->ballast.held = file_length(n, BALLAST_FILE, &length) == ERR_OK;
     bool whole = n->ballast.held && length >= ballast_size(n, usage.total_bytes);
     if (!whole && founded) { /* the broker before this one met a full disk */
         atomic_store(&n->emergency, true);
@@ -164,14 +187,27 @@ void node_ballast_find(struct node *n, bool founded)
     }
 }
 
-static enum err ballast_reserve(struct node *n, uint64_t size, struct error *error)
+static enum err take_room(struct node *n, const char *file, uint64_t size, struct error *error)
 {
     struct disk *disk = n->options.disk;
     struct disk_file *f = NULL;
-    TRY(disk_open(disk, BALLAST_FILE, DISK_WRITE | DISK_CREATE, &f, error));
+    TRY(disk_open(disk, file, DISK_WRITE | DISK_CREATE, &f, error));
     enum err err = disk_reserve(disk, f, size, error);
     disk_close(disk, f);
+    if (err != ERR_OK) {
+        enum err ignored = disk_unlink(disk, file, NULL); /* or it stays */
+        (void)ignored;
+    }
     return err;
+}
+
+/* Would that leave the gate open and `beside` free? */
+static bool room_for(const struct node *n, const struct disk_usage *usage, uint64_t size,
+                     uint64_t beside)
+{
+    double used = (double)(usage->total_bytes - usage->free_bytes) + (double)size;
+    return 100.0 * used < n->options.disk_high_pct * (double)usage->total_bytes &&
+           usage->free_bytes >= size + beside;
 }
 
 /* Makes it where that leaves the gate open and as much room again. False when there should be one
@@ -180,22 +216,27 @@ static bool ballast_make(struct node *n, const struct disk_usage *usage)
 {
     struct error error = {0};
     uint64_t size = ballast_size(n, usage->total_bytes);
-    double used = (double)(usage->total_bytes - usage->free_bytes) + (double)size;
     if (size == 0 || n->ballast.held || n->ballast.impossible)
         return true;
-    if (100.0 * used >= n->options.disk_high_pct * (double)usage->total_bytes ||
-        usage->free_bytes < 2 * size + margin(n) || node_is_behind(n))
+    if (!room_for(n, usage, size, size + margin(n)) || node_is_behind(n))
         return false;
-    enum err err = ballast_reserve(n, size, &error);
+    enum err err = take_room(n, BALLAST_FILE, size, &error);
     n->ballast.held = err == ERR_OK;
     n->ballast.impossible = err != ERR_OK && err != ERR_NO_SPACE;
-    if (err != ERR_OK) {
-        enum err ignored = disk_unlink(n->options.disk, BALLAST_FILE, NULL); /* or it stays */
-        (void)ignored;
-    }
     if (n->ballast.impossible)
         log_msg(LOG_WARN, "node", "no ballast is kept for a full disk: %s", error.text);
     return err != ERR_NO_SPACE;
+}
+
+/* Makes it where the ballast is, and there is plenty. Its mutex is held. */
+static void reserve_make(struct node *n)
+{
+    struct disk_usage usage;
+    if (!n->ballast.held || n->ballast.reserve || !look(n, &usage))
+        return;
+    uint64_t size = reserve_size(n, usage.total_bytes);
+    if (room_for(n, &usage, size, 2 * size + margin(n)))
+        n->ballast.reserve = take_room(n, RESERVE_FILE, size, NULL) == ERR_OK;
 }
 
 /* --- the gate --- */
@@ -218,8 +259,10 @@ static void gate_look(struct node *n)
     if (!full && (atomic_load(&n->checkpoint_short) || !ballast_make(n, &usage)))
         full = was;
     atomic_store(&n->storage_full, full);
-    if (!full)
+    if (!full) {
         atomic_store(&n->emergency, false);
+        reserve_make(n);
+    }
     pthread_mutex_unlock(&n->ballast.mutex);
     if (full != was)
         log_msg(full ? LOG_ERROR : LOG_INFO, "node",

@@ -48,6 +48,13 @@ class Filler:
         self.path.unlink(missing_ok=True)
 
 
+def give_up(disk, *patterns):
+    """Files of a stopped broker that are there to be given up; all of them when none are named."""
+    for pattern in patterns or ("ballast", "reserve", "wal/spare-*"):
+        for path in (disk / "data").glob(pattern):
+            path.unlink()
+
+
 def settings(env, disk, **more):
     return {
         **env.lake("orders"),
@@ -148,9 +155,8 @@ def test_kills_and_boots_in_the_full_state_lose_nothing(env, kind):
             check_up(broker)
             broker.kill()
             if n % 2:
-                (disk / "data" / "ballast").unlink(missing_ok=True)
-            # What the kill and the ballast gave back, but what it takes to open the database.
-            filler.fill(leave=0 if (disk / "data" / "ballast").exists() else 12 << 20)
+                give_up(disk, "ballast", "wal/spare-*")
+            filler.fill()  # what these and the kill gave back; the reserve is left
             broker.start()
             check_up(broker)
             assert push(broker, ledger, [batches.item()], f"boot-{n}") == 507
@@ -159,6 +165,7 @@ def test_kills_and_boots_in_the_full_state_lose_nothing(env, kind):
             filler.remove()
             wait_taken(broker, ledger, [batches.item()], f"free-{n}")
             traffic.check_read_back(broker, ledger)
+        assert broker.find_log("the reserve is given up", all_starts=True)
         no_abort(broker)
         traffic.check_duplicates(broker, ledger)
         traffic.wait_complete(broker, ["orders"])
@@ -175,8 +182,7 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         ledger = Ledger(env.dir / "ledger")
         traffic.push_all(broker, ledger, [[Item("orders", "a", f"o-{n}", "1")] for n in range(20)])
         broker.kill()
-        for path in [disk / "data" / "ballast", *disk.glob("data/wal/spare-*")]:
-            path.unlink(missing_ok=True)
+        give_up(disk)
         filler.fill()
         broker.start(wait=False)
         broker.wait_log("boot: the disk is full, waiting for room")
@@ -187,9 +193,7 @@ def test_a_boot_without_a_byte_waits_for_room(env, kind):
         no_abort(broker)
         broker.kill()
         filler.fill()
-        (disk / "data" / "ballast").unlink(missing_ok=True)
-        for path in disk.glob("data/wal/spare-*"):
-            path.unlink()
+        give_up(disk)
         filler.fill()
         broker.start(wait=False)
         broker.wait_log("boot: the disk is full, waiting for room")
@@ -213,8 +217,9 @@ def test_a_boot_behind_its_log_answers_no_read_without_it(env, kind):
         reads = [("/api/v1/kv", get), ("/api/v1/fetch", fetch), ("/api/v1/partitions/changed", changed)]
         broker.kill()
         filler.fill()  # a power cut would take what no checkpoint had, and others its place
-        for path in [disk / "data" / "ballast", *disk.glob("data/wal/spare-*"), *disk.glob("data/qlog/*/*")]:
-            path.unlink(missing_ok=True)
+        give_up(disk)
+        for path in disk.glob("data/qlog/*/*"):
+            path.unlink()
         filler.fill(leave=12 << 20)
         broker.start()
         check_up(broker)
@@ -283,6 +288,33 @@ def test_reads_go_on_while_an_entry_does_not_fit(env):
     calls.set()
     thread.join()
     assert answers == [201]
+    wait_taken(broker, ledger, [Item("orders", "a", "room", "1")], "room")
+    no_abort(broker)
+    traffic.check_read_back(broker, ledger)
+    traffic.wait_complete(broker, ["orders"])
+    assert broker.sigterm() == 0
+    oracle.judge(env.bucket, ledger.save(), temporary=False)
+
+
+@mark(timeout=120)
+def test_a_database_without_room_is_said_once_and_waited_for(env):
+    """The filesystem has room all the while: the ballast must not be made and given up in turns."""
+    calls = Calls(env)
+    more = {"QUEEN_RAFT_DIR": env.dir / "data", "QUEEN_RAFT_DURABLE_EVERY_MS": 100, **calls.settings}
+    broker = env.broker(env.lake("orders"), **more).start()
+    ledger = Ledger(env.dir / "ledger")
+    traffic.push_all(broker, ledger, [[Item("orders", "a", f"o-{n}", "1")] for n in range(20)])
+    calls.set(rule("write", "*/state/*", "ENOSPC", times=0))
+    push(broker, ledger, [Item("orders", "a", "more", "1")], "more")
+    broker.wait_log("checkpoint: state database")
+    for _ in range(40):
+        check_up(broker)
+        assert push(broker, ledger, [Item("orders", "a", "refused", "1")], "refused") == 507
+        time.sleep(0.1)
+    for text in ("the ballast is given up", "checkpoint: state database"):
+        assert len(broker.find_log(text)) == 1, broker.find_log(text)
+    assert len(broker.fetch("orders", "a")["records"]) == 21
+    calls.set()
     wait_taken(broker, ledger, [Item("orders", "a", "room", "1")], "room")
     no_abort(broker)
     traffic.check_read_back(broker, ledger)

@@ -37,12 +37,22 @@ static void make_room(struct bench *b)
     sim_disk_set_capacity(b->disk, (uint64_t)64 << 20);
 }
 
-static void check_ballast(struct bench *b, bool there)
+static void check_file(struct bench *b, const char *file, size_t size)
 {
     struct buf bytes = BUF_INIT;
-    CHECK_EQ(sim_disk_get(b->disk, "ballast", &bytes), there);
-    CHECK_EQ(bytes.len, there ? BALLAST : 0);
+    CHECK_EQ(sim_disk_get(b->disk, file, &bytes), size > 0);
+    CHECK_EQ(bytes.len, size);
     buf_deinit(&bytes);
+}
+
+static void check_ballast(struct bench *b, bool there)
+{
+    check_file(b, "ballast", there ? BALLAST : 0);
+}
+
+static void check_reserve(struct bench *b, bool there)
+{
+    check_file(b, "reserve", there ? BALLAST / 2 : 0);
 }
 
 static void look_at_space(struct bench *b)
@@ -575,6 +585,7 @@ static void full_below_the_log(struct bench *b, struct call *kept, struct call *
     node_abandon(b->node);
     sim_disk_kill(b->disk);
     CHECK_EQ(disk_unlink(b->disk, "ballast", &b->error), ERR_OK);
+    CHECK_EQ(disk_unlink(b->disk, "reserve", &b->error), ERR_OK);
     remove_files(b, "wal", "spare"); /* they would be room */
     remove_files(b, "qlog/2", "");
     leave_free(b, 3000);
@@ -672,6 +683,64 @@ TEST(a_boot_on_a_full_disk_gets_out_of_it_by_the_ballast)
     CHECK(node_pump_checkpoint_due(b.node));
     CHECK(node_pump_checkpoint(b.node));
     CHECK_EQ(log_folders(&b), 1);
+    node_close(b.node);
+    bench_deinit(&b);
+}
+
+/* Goal: a start on a disk without a byte serves all the same. Method: nothing else is left to give
+ * up, so that without the reserve it is refused. */
+TEST(a_boot_without_a_byte_takes_the_reserve)
+{
+    for (unsigned there = 0; there < 2; there++) {
+        struct bench b;
+        full_init(&b, 38 + there);
+        full_open(&b);
+        push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+        check_reserve(&b, true);
+        node_abandon(b.node);
+        sim_disk_kill(b.disk);
+        CHECK_EQ(disk_unlink(b.disk, "ballast", &b.error), ERR_OK);
+        if (!there)
+            CHECK_EQ(disk_unlink(b.disk, "reserve", &b.error), ERR_OK);
+        remove_files(&b, "wal", "spare");
+        leave_free(&b, 0);
+        b.open_behind = true;
+        if (!there) {
+            CHECK_EQ(bench_open(&b), ERR_NO_SPACE);
+        } else {
+            full_open(&b);
+            check_reserve(&b, false);
+            check_refused(&b);
+            check_payload(b.node, "q", 0, "1");
+            CHECK(node_pump_checkpoint(b.node));
+            make_room(&b);
+            look_at_space(&b);
+            check_ballast(&b, true);
+            check_reserve(&b, true);
+            push(&b, "q", "t2", "2", PUSH_QUEUED, 1);
+            node_close(b.node);
+        }
+        bench_deinit(&b);
+    }
+}
+
+/* Goal: while the node runs the reserve is not for it. */
+TEST(a_full_disk_costs_a_running_node_no_reserve)
+{
+    struct bench b;
+    full_init(&b, 42);
+    full_open(&b);
+    into_emergency(&b);
+    leave_free(&b, 0);
+    struct call c;
+    char *text = text_of(100000);
+    submit_push(b.node, &c, "q", "p", "t2", text);
+    end_call(&c, ERR_STORAGE_FULL);
+    mem_free(text);
+    for (unsigned i = 0; i < 3; i++)
+        look_at_space(&b);
+    check_ballast(&b, false);
+    check_reserve(&b, true);
     node_close(b.node);
     bench_deinit(&b);
 }
@@ -782,6 +851,24 @@ TEST(a_ballast_that_cannot_be_removed_stops_the_node)
     CHECK(strstr(status_of(&b).failure, "ballast") != NULL);
     node_close(b.node);
     end_call(&c, ERR_STOPPED);
+    bench_deinit(&b);
+}
+
+TEST(a_ballast_that_cannot_be_removed_refuses_the_boot)
+{
+    struct bench b;
+    full_init(&b, 39);
+    full_open(&b);
+    push(&b, "q", "t1", "1", PUSH_QUEUED, 0);
+    node_abandon(b.node);
+    sim_disk_kill(b.disk);
+    leave_free(&b, 0);
+    sim_disk_fail_next(b.disk, SIM_DISK_UNLINK, ERR_IO, 0);
+    CHECK_EQ(bench_open(&b), ERR_IO);
+    CHECK(strstr(b.error.text, "ballast") != NULL);
+    full_open(&b);
+    check_payload(b.node, "q", 0, "1");
+    node_close(b.node);
     bench_deinit(&b);
 }
 
