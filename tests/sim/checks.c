@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/timefmt.h"
+#include "sim/clock_checks.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ struct story {
     unsigned push_most;                /* records in a push */
     unsigned free_most;                /* queues that may be free at a time */
     uint64_t buffered_most;            /* bytes, over all instances */
+    uint64_t committed_before;         /* k of the first queue */
     bool answered_late;                /* a push was still unanswered a second later */
 };
 
@@ -354,6 +356,38 @@ static void placement_steady(struct story *s)
     expect_no_move(s, 3600 * US_PER_SEC, "queues move in a steady hour");
 }
 
+/* --- a quiet broker --- */
+
+static bool next_is_committed(const struct story *s)
+{
+    const struct watched_queue *q = &s->w->watched[0];
+    return q->committed_k > s->committed_before;
+}
+
+/* Nothing else moves the log's clock: the sink must ask for that (decisions.md 12). */
+static void lone_push(struct story *s)
+{
+    struct world *w = s->w;
+    int64_t most = ((int64_t)w->setup.window_ms + w->setup.guard_ms) * 1000 + 3 * US_PER_SEC;
+    w->queues = 1;
+    w->store.prompt = true;
+    w->setup.ttl_ms = 10 * TTL_MS; /* refreshes of the lease are far apart */
+    open_node(s);
+    s->push_every_us = 0;
+    s->free_most = WORLD_QUEUES_MAX;
+    world_push(w, 0, 1);
+    start(s, s->a);
+    run_for(s, 10 * TTL);
+    for (unsigned i = 0; i < 5 && w->result->ok; i++) {
+        s->committed_before = w->watched[0].committed_k;
+        world_push(w, 0, 1);
+        int64_t took = expect(s, 10 * TTL, next_is_committed, "a lone push committed after");
+        if (took > most)
+            world_fail(w, "a lone push is in the lake after %.1f s", (double)took / 1e6);
+        run_for(s, TTL + i * US_PER_SEC);
+    }
+}
+
 /* --- outages --- */
 
 static bool told_apart(enum sim_outage outage)
@@ -584,6 +618,7 @@ static const struct {
     {"placement-leave", CHECK_PLACEMENT, placement_leave},
     {"placement-frozen", CHECK_PLACEMENT, placement_frozen},
     {"placement-steady", CHECK_PLACEMENT, placement_steady},
+    {"lone-push", CHECK_PLACEMENT, lone_push},
     {"outage-no-answer", CHECK_OUTAGE, outage_no_answer},
     {"outage-hang", CHECK_OUTAGE, outage_hang},
     {"outage-503", CHECK_OUTAGE, outage_503},
@@ -599,23 +634,29 @@ static const struct {
     {"boot-503", CHECK_OUTAGE, boot_503},
 };
 
+#define OURS (sizeof(CHECKS) / sizeof(CHECKS[0])) /* the others are the clock's */
+
 size_t check_count(void)
 {
-    return sizeof(CHECKS) / sizeof(CHECKS[0]);
+    return OURS + clock_check_count();
 }
 
 const char *check_name(size_t check)
 {
-    return CHECKS[check].name;
+    return check < OURS ? CHECKS[check].name : clock_check_name(check - OURS);
 }
 
 enum check_kind check_kind(size_t check)
 {
-    return CHECKS[check].kind;
+    return check < OURS ? CHECKS[check].kind : CHECK_CLOCK;
 }
 
 void check_run(size_t check, const struct world_options *options, struct world_result *out)
 {
+    if (check >= OURS) {
+        clock_check_run(check - OURS, options, out);
+        return;
+    }
     struct world w;
     struct world_options ours = *options;
     ours.instances = WORLD_INSTANCES_MAX;

@@ -53,11 +53,24 @@ static void push_done_item(struct world *w, struct client_request *c, size_t i)
     r->stamp = c->base.now;
 }
 
+void world_check_stamp(struct world *w, int64_t stamp)
+{
+    if (stamp <= w->last_stamp)
+        world_fail(w, "an answered command has the clock %lld behind one with %lld",
+                   (long long)stamp, (long long)w->last_stamp);
+    w->last_stamp = stamp;
+}
+
 static void client_done(struct node_request *base)
 {
     struct client_request *c = (struct client_request *)base;
     struct world *w = c->world;
     w->outstanding--;
+    if (base->err == ERR_OK)
+        world_check_stamp(w, base->now);
+    world_trace(w, "%s of %zu: %s", base->type == COMMAND_PUSH ? "push" : "delete",
+                base->type == COMMAND_PUSH ? c->n : 1,
+                base->err == ERR_OK ? "acknowledged" : err_text(base->err));
     if (base->type == COMMAND_PUSH) {
         for (size_t i = 0; i < c->n; i++) {
             if (base->err == ERR_OK)
@@ -126,7 +139,7 @@ static void push_records(struct world *w, struct client_request *c)
     push_encode(&c->base.body, &TENANT_DEFAULT, items, c->n);
     mem_free(items);
     c->base.grows_storage = true;
-    world_trace(w, "push of %zu", c->n);
+    world_trace(w, "push of %zu from %s on", c->n, c->records[0]->transaction_id);
     node_submit(w->node, &c->base);
 }
 
@@ -173,6 +186,14 @@ void world_push(struct world *w, unsigned queue, size_t n)
     push_records(w, c);
 }
 
+void world_push_mixed(struct world *w, size_t n)
+{
+    struct client_request *c = push_new(w, n);
+    for (size_t i = 0; i < n; i++)
+        c->records[i] = new_record(w, (unsigned)prng_below(&w->prng, w->queues));
+    push_records(w, c);
+}
+
 void world_delete(struct world *w, unsigned queue)
 {
     struct client_request *c = client_new(w, COMMAND_QUEUE_DELETE);
@@ -181,6 +202,8 @@ void world_delete(struct world *w, unsigned queue)
     w->result->deletions++;
     world_trace(w, "delete %s", world_queue_names[queue]);
     node_submit(w->node, &c->base);
+    if (w->result->deletions == w->options->deletions_wrong)
+        world_fail(w, "a deletion too many");
 }
 
 /* --- reading back after a boot --- */
@@ -203,8 +226,8 @@ static void check_record(struct world *w, struct state *s, const struct ledger_r
     if (err == ERR_OK)
         err = qlog_read(q->log, position, &data, &error);
     uint64_t at = r->offset - data.head.first_offset;
-    if (err != ERR_OK && sim_disk_down(w->disk))
-        world_trace(w, "power cut while reading back"); /* the life ends at the next step */
+    if (err != ERR_OK && (sim_disk_down(w->disk) || storage_failed(w)))
+        world_trace(w, "the disk failed while reading back"); /* the life ends at the next step */
     else if (err != ERR_OK || at >= data.head.count)
         world_fail(w, "%s cannot be read: %s", r->transaction_id, error.text);
     else if (!span_eq(data.records[at].payload, r->payload) || data.head.stamp != r->stamp ||

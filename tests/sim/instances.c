@@ -93,6 +93,8 @@ void instance_start(struct world *w, struct instance *i)
     read_settings(w, i);
     i->bucket = sim_bucket_new(&w->store, &w->clock, &w->prng);
     i->bucket->fault_percent = w->calm ? 0 : (unsigned)prng_below(&w->prng, 20);
+    i->bucket->wild = !w->calm;
+    i->bucket->part_bytes = w->calm || !w->setup.http ? 0 : 1000 + prng_below(&w->prng, 16000);
     struct sink_options o = {
         .node = w->node,
         .clock = &w->clock.base,

@@ -221,7 +221,8 @@ static void judge_window(struct judge *j, const struct lake_manifest *m)
     buf_deinit(&text);
 }
 
-static void judge_queue(struct judge *j)
+/* Where the last window ends: what is older is in the lake or never will be. */
+static int64_t judge_queue(struct judge *j)
 {
     struct buf prefix = BUF_INIT;
     buf_puts(&prefix, "queen/_queen/tenant=00000000-0000-0000-0000-000000000001/queue=");
@@ -254,12 +255,13 @@ static void judge_queue(struct judge *j)
     }
     buf_deinit(&from);
     buf_deinit(&prefix);
+    return t_end;
 }
 
-static void judge_missing(struct judge *j, const struct ledger_record *r, bool complete)
+static void judge_missing(struct judge *j, const struct ledger_record *r, bool late)
 {
     j->out->missing++;
-    if (complete)
+    if (late)
         wrong(j, "%s (offset %llu of %s) was acknowledged and is not in the lake",
               r->transaction_id, (unsigned long long)r->offset, j->partition_names[r->partition]);
 }
@@ -285,17 +287,19 @@ void lake_judge(struct ledger *l, const struct omap *objects, const struct lake_
         .ledger = l, .objects = objects, .out = out, .partition_names = names->partitions};
     for (size_t i = 0; i < l->n; i++)
         l->records[i]->seen = 0;
+    int64_t *t_ends = MEM_ARRAY(int64_t, names->n_queues + 1);
     for (j.queue = 0; j.queue < names->n_queues; j.queue++) {
         j.queue_name = names->queues[j.queue];
         j.t0 = t0[j.queue];
-        judge_queue(&j);
+        t_ends[j.queue] = judge_queue(&j);
     }
     for (size_t i = 0; i < l->n; i++) {
         const struct ledger_record *r = l->records[i];
         j.queue_name = names->queues[r->queue];
         if (r->seen == 0 && !ledger_optional(l, r) && r->stamp >= t0[r->queue])
-            judge_missing(&j, r, complete);
+            judge_missing(&j, r, complete || r->stamp < t_ends[r->queue]);
     }
+    mem_free(t_ends);
     j.queue_name = "*";
     size_t data = data_objects(objects);
     if (complete && data != out->windows)

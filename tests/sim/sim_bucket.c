@@ -1,7 +1,7 @@
 /* The model bucket. A request is decided when it is submitted (what will become of it, when it
  * takes effect and when it is answered) and carried out by the pump; a crash in between leaves it
  * done, not done or on its way, by the seed. */
-#include "sim/sim_bucket.h"
+#include "sim/sim_bucket_internal.h"
 
 #include "base/mem.h"
 
@@ -11,23 +11,8 @@
 #define HICCUP_MAX_US 60000000 /* one request in fifty hangs for up to this long */
 #define LATE_MAX_US 200000000  /* bytes without a client land within this */
 
-enum fate {
-    FATE_OK,
-    FATE_REFUSED_503,
-    FATE_NO_ANSWER,
-    FATE_LOST_ANSWER, /* done, but the answer is lost */
-    FATE_LATE,        /* no answer, and done after the client gave up */
-    FATE_REFUSED,     /* as the outage says */
-};
-
 #define RANDOM_FATES 4u /* REFUSED_503 .. LATE: what a store that is up may do */
-
-struct sim_bucket_job {
-    struct bucket_request *request;
-    enum fate fate;
-    enum sim_outage outage; /* of FATE_REFUSED */
-    int64_t due;
-};
+#define WILD_FATES 6u   /* .. DAMAGED, when it is wild; FORGOTTEN too in the middle of an upload */
 
 struct sim_late_put {
     struct buf key, bytes;
@@ -55,6 +40,7 @@ void sim_bucket_store_deinit(struct sim_bucket_store *s)
         buf_deinit(&s->late[i].bytes);
     }
     mem_free(s->late);
+    sim_uploads_free(s);
     omap_free(s->objects);
     *s = (struct sim_bucket_store){0};
 }
@@ -64,7 +50,7 @@ static bool is_data_key(struct span key)
     return memmem(key.ptr, key.len, "/_queen/", 8) == NULL;
 }
 
-static void violate(struct sim_bucket_store *s, const char *what, struct span key)
+void sim_bucket_violate(struct sim_bucket_store *s, const char *what, struct span key)
 {
     if (s->violated)
         return;
@@ -72,21 +58,21 @@ static void violate(struct sim_bucket_store *s, const char *what, struct span ke
     snprintf(s->violation, sizeof(s->violation), "%s " SPAN_FMT, what, SPAN_ARG(key));
 }
 
-static void store_bytes(struct sim_bucket_store *s, struct span key, struct span bytes)
+void sim_bucket_store_bytes(struct sim_bucket_store *s, struct span key, struct span bytes)
 {
     struct omap_row old;
     s->puts++;
     if (is_data_key(key) && s->accounted != NULL && !s->accounted(s->ctx, key))
-        violate(s, "no durable intent accounts for", key);
+        sim_bucket_violate(s, "no durable intent accounts for", key);
     if (omap_get(s->objects, key, &old)) {
         s->rewrites++;
         if (is_data_key(key) && !span_eq(old.value, bytes))
-            violate(s, "other bytes under", key);
+            sim_bucket_violate(s, "other bytes under", key);
     }
     omap_put(s->objects, key, bytes);
 }
 
-static void read_body(const struct bucket_request *r, struct buf *bytes)
+void sim_bucket_read_body(const struct bucket_request *r, struct buf *bytes)
 {
     if (r->body.fd < 0) {
         buf_put_span(bytes, r->body.bytes);
@@ -100,12 +86,12 @@ static void read_body(const struct bucket_request *r, struct buf *bytes)
 static void store_put(struct sim_bucket_store *s, const struct bucket_request *r)
 {
     struct buf bytes = BUF_INIT;
-    read_body(r, &bytes);
-    store_bytes(s, r->key, buf_span(&bytes));
+    sim_bucket_read_body(r, &bytes);
+    sim_bucket_store_bytes(s, r->key, buf_span(&bytes));
     buf_deinit(&bytes);
 }
 
-static void put_later(struct sim_bucket *b, const struct bucket_request *r)
+void sim_bucket_put_later(struct sim_bucket *b, const struct bucket_request *r)
 {
     struct sim_bucket_store *s = b->store;
     if (s->n_late == s->cap_late) {
@@ -116,7 +102,7 @@ static void put_later(struct sim_bucket *b, const struct bucket_request *r)
     *late =
         (struct sim_late_put){.due = b->clock->mono + (int64_t)prng_below(b->prng, LATE_MAX_US)};
     buf_put_span(&late->key, r->key);
-    read_body(r, &late->bytes);
+    sim_bucket_read_body(r, &late->bytes);
 }
 
 void sim_bucket_store_pump(struct sim_bucket_store *s, int64_t now_us, int64_t *next_due_out)
@@ -130,7 +116,7 @@ void sim_bucket_store_pump(struct sim_bucket_store *s, int64_t now_us, int64_t *
             i++;
             continue;
         }
-        store_bytes(s, buf_span(&late->key), buf_span(&late->bytes));
+        sim_bucket_store_bytes(s, buf_span(&late->key), buf_span(&late->bytes));
         s->landed_late++;
         buf_deinit(&late->key);
         buf_deinit(&late->bytes);
@@ -140,14 +126,24 @@ void sim_bucket_store_pump(struct sim_bucket_store *s, int64_t now_us, int64_t *
 
 /* --- submit --- */
 
-static void decide(struct sim_bucket *b, struct sim_bucket_job *job)
+static enum fate draw_fate(struct sim_bucket *b, const struct sim_bucket_job *job)
 {
+    bool open = job->in_parts && job->upload != NULL;
+    if (b->wild && prng_chance(b->prng, 20))
+        return FATE_STATUS;
+    unsigned n = b->wild ? WILD_FATES + open : RANDOM_FATES;
+    return (enum fate)(1 + prng_below(b->prng, n));
+}
+
+void sim_bucket_decide(struct sim_bucket *b, struct sim_bucket_job *job)
+{
+    job->fate = FATE_OK;
     job->outage = b->store->outage;
-    job->due = b->clock->mono + (int64_t)prng_below(b->prng, 200000);
+    job->due = b->clock->mono + (int64_t)prng_below(b->prng, job->in_parts ? 50000 : 200000);
     switch (job->outage) {
     case OUTAGE_NONE:
         if (prng_chance(b->prng, b->fault_percent))
-            job->fate = (enum fate)(1 + prng_below(b->prng, RANDOM_FATES));
+            job->fate = draw_fate(b, job);
         if (!b->store->prompt && prng_chance(b->prng, 2))
             job->due += (int64_t)prng_below(b->prng, HICCUP_MAX_US);
         break;
@@ -170,16 +166,23 @@ static void decide(struct sim_bucket *b, struct sim_bucket_job *job)
     }
 }
 
-static void bucket_model_submit(struct bucket *base, struct bucket_request *r)
+static void add_job(struct sim_bucket *b, const struct sim_bucket_job *job)
 {
-    struct sim_bucket *b = (struct sim_bucket *)base;
-    struct sim_bucket_job job = {.request = r, .fate = FATE_OK};
-    decide(b, &job);
     if (b->n == b->cap) {
         b->cap = b->cap == 0 ? 16 : 2 * b->cap;
         b->jobs = mem_grow(b->jobs, b->cap * sizeof(*b->jobs));
     }
-    b->jobs[b->n++] = job;
+    b->jobs[b->n++] = *job;
+}
+
+static void bucket_model_submit(struct bucket *base, struct bucket_request *r)
+{
+    struct sim_bucket *b = (struct sim_bucket *)base;
+    struct sim_bucket_job job = {.request = r, .fate = FATE_OK};
+    if (sim_upload_wanted(b, r))
+        sim_upload_begin(b, &job);
+    sim_bucket_decide(b, &job);
+    add_job(b, &job);
 }
 
 /* --- pump --- */
@@ -191,9 +194,11 @@ static void run_list(struct sim_bucket *b, struct bucket_request *r)
     buf_put_span(&from, span_cmp(r->start_after, r->key) > 0 ? r->start_after : r->key);
     bool strict = r->start_after.len > 0;
     size_t offsets[1000][2];
+    /* A store may tell less than it was asked for, but one. */
+    size_t most = b->wild && prng_chance(b->prng, 30) ? 1 + prng_below(b->prng, 3) : 1000;
     while (omap_seek(b->store->objects, buf_span(&from), strict, &row) &&
            span_starts_with(row.key, r->key)) {
-        if (r->n_keys == 1000) {
+        if (r->n_keys == most) {
             r->truncated = true;
             break;
         }
@@ -236,8 +241,8 @@ static void run_ok(struct sim_bucket *b, struct bucket_request *r)
     }
 }
 
-static void fail(struct bucket_request *r, enum bucket_outcome outcome, unsigned code,
-                 const char *text)
+void sim_bucket_fail(struct bucket_request *r, enum bucket_outcome outcome, unsigned code,
+                     const char *text)
 {
     r->outcome = outcome;
     r->code = code;
@@ -253,16 +258,16 @@ static void fail_with(struct bucket_request *r, unsigned code, const char *name)
         snprintf(text, sizeof(text), "status %u", code);
     else
         snprintf(text, sizeof(text), "status %u: %s", code, name);
-    fail(r, BUCKET_TERMINAL, code, text);
+    sim_bucket_fail(r, BUCKET_TERMINAL, code, text);
     if (!bare)
         snprintf(r->clue.code, sizeof(r->clue.code), "%s", name);
 }
 
-static void refuse(struct bucket_request *r, enum sim_outage outage)
+void sim_bucket_refuse(struct bucket_request *r, enum sim_outage outage)
 {
     switch (outage) {
     case OUTAGE_429:
-        fail(r, BUCKET_RETRIABLE, 429, "status 429: TooManyRequests");
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 429, "status 429: TooManyRequests");
         break;
     case OUTAGE_401:
         fail_with(r, 401, "Unauthorized");
@@ -283,9 +288,27 @@ static void refuse(struct bucket_request *r, enum sim_outage outage)
     case OUTAGE_HANG:
     case OUTAGE_503:
     case OUTAGES:
-        fail(r, BUCKET_RETRIABLE, 503, "status 503: SlowDown");
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 503, "status 503: SlowDown");
         break;
     }
+}
+
+static void answered(struct bucket_request *r)
+{
+    if (r->attempt != NULL)
+        r->attempt(r, r->code, span_str(r->error));
+    r->done(r);
+}
+
+static void run_status(struct sim_bucket *b, struct bucket_request *r)
+{
+    static const enum s3_call calls[] = {[BUCKET_HEAD] = S3_HEAD,
+                                         [BUCKET_PUT] = S3_PUT,
+                                         [BUCKET_GET] = S3_GET,
+                                         [BUCKET_LIST] = S3_LIST};
+    bool gone;
+    if (sim_status_answer(b, r, calls[r->op], &gone) && r->op == BUCKET_PUT)
+        store_put(b->store, r);
 }
 
 static void run(struct sim_bucket *b, const struct sim_bucket_job *job)
@@ -297,28 +320,37 @@ static void run(struct sim_bucket *b, const struct sim_bucket_job *job)
         run_ok(b, r);
         break;
     case FATE_REFUSED_503:
-        fail(r, BUCKET_RETRIABLE, 503, "status 503: SlowDown");
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 503, "status 503: SlowDown");
         break;
     case FATE_LOST_ANSWER:
         if (r->op == BUCKET_PUT)
             store_put(b->store, r);
-        fail(r, BUCKET_RETRIABLE, 0, "transport: the answer was lost");
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 0, "transport: the answer was lost");
+        break;
+    case FATE_STATUS:
+        run_status(b, r);
+        break;
+    case FATE_DAMAGED:
+        if (r->op == BUCKET_PUT)
+            store_put(b->store, r);
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 200,
+                        r->op == BUCKET_PUT ? "integrity: the ETag is of other bytes"
+                                            : "body: the answer is not whole");
         break;
     case FATE_LATE:
+    case FATE_FORGOTTEN: /* of an upload in parts */
         if (r->op == BUCKET_PUT)
-            put_later(b, r);
-        fail(r, BUCKET_RETRIABLE, 0, "transport: timed out");
+            sim_bucket_put_later(b, r);
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 0, "transport: timed out");
         break;
     case FATE_NO_ANSWER:
-        fail(r, BUCKET_RETRIABLE, 0, "transport: no answer");
+        sim_bucket_fail(r, BUCKET_RETRIABLE, 0, "transport: no answer");
         break;
     case FATE_REFUSED:
-        refuse(r, job->outage);
+        sim_bucket_refuse(r, job->outage);
         break;
     }
-    if (r->attempt != NULL)
-        r->attempt(r, r->code, span_str(r->error));
-    r->done(r);
+    answered(r);
 }
 
 bool sim_bucket_pump(struct sim_bucket *b, int64_t *next_due_out)
@@ -335,7 +367,12 @@ bool sim_bucket_pump(struct sim_bucket *b, int64_t *next_due_out)
         return false;
     struct sim_bucket_job job = b->jobs[due];
     b->jobs[due] = b->jobs[--b->n];
-    run(b, &job);
+    if (!job.in_parts)
+        run(b, &job);
+    else if (sim_upload_call(b, &job))
+        answered(job.request);
+    else
+        add_job(b, &job);
     return true;
 }
 
@@ -344,19 +381,19 @@ bool sim_bucket_pump(struct sim_bucket *b, int64_t *next_due_out)
 static bool will_be_done(const struct sim_bucket_job *job)
 {
     return job->request->op == BUCKET_PUT &&
+           (!job->in_parts || (job->call == S3_MULTIPART_COMPLETE && job->upload != NULL)) &&
            (job->fate == FATE_OK || job->fate == FATE_LOST_ANSWER || job->fate == FATE_LATE);
 }
 
 void sim_bucket_kill(struct sim_bucket *b)
 {
     for (size_t i = 0; i < b->n; i++) {
-        if (!will_be_done(&b->jobs[i]))
-            continue;
-        uint64_t roll = prng_below(b->prng, 3);
+        uint64_t roll = will_be_done(&b->jobs[i]) ? prng_below(b->prng, 3) : 2;
         if (roll == 0)
             store_put(b->store, b->jobs[i].request);
         else if (roll == 1)
-            put_later(b, b->jobs[i].request);
+            sim_bucket_put_later(b, b->jobs[i].request);
+        sim_upload_leave(&b->jobs[i]);
     }
     b->n = 0;
 }
@@ -365,7 +402,7 @@ void sim_bucket_freeze(struct sim_bucket *b)
 {
     for (size_t i = 0; i < b->n; i++) {
         if (will_be_done(&b->jobs[i]) && prng_chance(b->prng, 50))
-            put_later(b, b->jobs[i].request);
+            sim_bucket_put_later(b, b->jobs[i].request);
     }
 }
 
@@ -375,6 +412,7 @@ static void bucket_model_cancel(struct bucket *base)
     struct sim_bucket *b = (struct sim_bucket *)base;
     for (size_t i = 0; i < b->n; i++) {
         b->jobs[i].due = b->clock->mono;
+        b->jobs[i].cancelled = true;
         b->jobs[i].fate =
             will_be_done(&b->jobs[i]) && prng_chance(b->prng, 50) ? FATE_LATE : FATE_NO_ANSWER;
     }

@@ -1,5 +1,6 @@
 /* A model of a bucket that may do anything a bucket does: slow, down, wrong statuses, answers lost
- * after success, requests that take effect long after their client gave up. Objects survive crashes
+ * after success, uploads in parts that end anywhere, requests that take effect long after their
+ * client gave up. Objects survive crashes
  * of the broker. It also judges: a data object that is ever rewritten with other bytes is a
  * violation, as is one that no durable intent accounts for.
  *
@@ -36,7 +37,8 @@ struct sim_bucket_store { /* survives crashes */
     size_t n_late, cap_late;
     bool violated;
     char violation[512];
-    uint64_t puts, rewrites, landed_late;
+    struct sim_upload *uploads; /* in parts, neither completed nor aborted */
+    uint64_t puts, rewrites, landed_late, statuses, multiparts;
     /* Asked for each data object before it is stored: false when nothing accounts for it. NULL:
      * everything is allowed. */
     bool (*accounted)(void *ctx, struct span key);
@@ -49,6 +51,8 @@ struct sim_bucket {
     struct sim_clock *clock;
     struct prng *prng;
     unsigned fault_percent; /* of requests that go wrong in some way */
+    bool wild;              /* these ways: any status, damaged answers, lists in small pages */
+    uint64_t part_bytes;    /* larger bodies go in parts of this size; 0: none do */
     struct sim_bucket_job *jobs;
     size_t n, cap;
 };
@@ -57,6 +61,8 @@ void sim_bucket_store_init(struct sim_bucket_store *s);
 void sim_bucket_store_deinit(struct sim_bucket_store *s);
 /* Lands what is due by now. next_due_out as below. */
 void sim_bucket_store_pump(struct sim_bucket_store *s, int64_t now_us, int64_t *next_due_out);
+
+uint64_t sim_bucket_store_stranded(const struct sim_bucket_store *s); /* uploads of nobody */
 
 /* bucket_close() frees it (requests outstanding are dropped, as by a crash: some took effect). */
 struct sim_bucket *sim_bucket_new(struct sim_bucket_store *store, struct sim_clock *clock,

@@ -15,23 +15,35 @@ struct version {
 struct sim_db_state {
     pthread_mutex_t lock;
     struct version *now;
+    struct version *late; /* what a failed write left in the log; NULL: nothing */
     uint64_t writes;
+    bool failed; /* since the last reboot */
 };
 
-enum next_write { WRITE_WORKS, WRITE_FAILS, WRITE_CRASHES, WRITE_CRASHES_APPLIED, WRITE_IS_DOWN };
+enum next_write {
+    WRITE_WORKS,
+    WRITE_FAILS,
+    WRITE_FAILS_LATE,
+    WRITE_CRASHES,
+    WRITE_CRASHES_APPLIED,
+    WRITE_IS_DOWN
+};
 
 struct sim_db {
     struct db db; /* first */
     struct sim_db_state *state;
-    enum next_write next; /* the state's lock, this one and `fails` */
+    enum next_write next; /* the state's lock, this one and what follows */
     enum err fails;
+    bool read_fails;
+    uint64_t read_skip;
 };
 
 struct db_iter {
+    struct sim_db *sim;
     struct sim_db_state *state;
     struct version *version;
     struct omap_row row;
-    bool valid;
+    bool valid, failed;
 };
 
 enum change_kind { CHANGE_PUT, CHANGE_DELETE, CHANGE_DELETE_RANGE };
@@ -81,6 +93,13 @@ static struct version *version_copy(const struct version *v)
     return copy;
 }
 
+static void drop_late(struct sim_db_state *s)
+{
+    if (s->late != NULL)
+        version_unref(s->late);
+    s->late = NULL;
+}
+
 struct sim_db_state *sim_db_state_new(void)
 {
     struct sim_db_state *s = mem_new(sizeof(*s));
@@ -93,6 +112,7 @@ void sim_db_state_free(struct sim_db_state *s)
 {
     if (s == NULL)
         return;
+    drop_late(s);
     version_unref(s->now);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
@@ -132,16 +152,33 @@ static void sim_close(struct db *db)
         mem_free(sim_of(db));
 }
 
+/* Lock held. */
+static bool read_strikes(struct sim_db *sim)
+{
+    if (!sim->read_fails || sim->read_skip-- > 0)
+        return false;
+    sim->read_fails = false;
+    sim->state->failed = true;
+    return true;
+}
+
+static enum err read_failed(struct error *error)
+{
+    return error_set(error, ERR_IO, "state database: read: simulated fault");
+}
+
 static enum err sim_get(struct db *db, struct span key, struct buf *value_out, struct error *error)
 {
-    (void)error;
     struct sim_db_state *s = sim_of(db)->state;
     struct omap_row row;
     pthread_mutex_lock(&s->lock);
-    bool found = omap_get(s->now->rows, key, &row);
+    bool struck = read_strikes(sim_of(db));
+    bool found = !struck && omap_get(s->now->rows, key, &row);
     if (found)
         buf_put_span(value_out, row.value);
     pthread_mutex_unlock(&s->lock);
+    if (struck)
+        return read_failed(error);
     return found ? ERR_OK : ERR_NOT_FOUND;
 }
 
@@ -149,6 +186,7 @@ static struct db_iter *sim_iter_new(struct db *db)
 {
     struct sim_db_state *s = sim_of(db)->state;
     struct db_iter *it = mem_new(sizeof(*it));
+    it->sim = sim_of(db);
     it->state = s;
     pthread_mutex_lock(&s->lock);
     it->version = s->now;
@@ -168,15 +206,23 @@ static void sim_iter_free(struct db_iter *it)
     mem_free(it);
 }
 
+static void iter_to(struct db_iter *it, struct span from, bool strict)
+{
+    pthread_mutex_lock(&it->state->lock);
+    it->failed = it->failed || read_strikes(it->sim);
+    pthread_mutex_unlock(&it->state->lock);
+    it->valid = !it->failed && omap_seek(it->version->rows, from, strict, &it->row);
+}
+
 static void sim_iter_seek(struct db_iter *it, struct span from)
 {
-    it->valid = omap_seek(it->version->rows, from, false, &it->row);
+    iter_to(it, from, false);
 }
 
 static void sim_iter_next(struct db_iter *it)
 {
     ASSERT(it->valid);
-    it->valid = omap_seek(it->version->rows, it->row.key, true, &it->row);
+    iter_to(it, it->row.key, true);
 }
 
 static bool sim_iter_valid(struct db_iter *it)
@@ -198,9 +244,7 @@ static struct span sim_iter_value(struct db_iter *it)
 
 static enum err sim_iter_error(struct db_iter *it, struct error *error)
 {
-    (void)it;
-    (void)error;
-    return ERR_OK;
+    return it->failed ? read_failed(error) : ERR_OK;
 }
 
 static uint64_t sim_bytes(struct db *db)
@@ -285,6 +329,7 @@ static void change_apply(struct omap *rows, const struct db_batch *b, const stru
 
 static void batch_apply(struct sim_db_state *s, const struct db_batch *b)
 {
+    drop_late(s);           /* everything of it is in this one, or newer */
     if (s->now->refs > 1) { /* an iterator looks at it */
         struct version *old = s->now;
         s->now = version_copy(old);
@@ -295,6 +340,14 @@ static void batch_apply(struct sim_db_state *s, const struct db_batch *b)
     s->writes++;
 }
 
+static void batch_apply_late(struct sim_db_state *s, const struct db_batch *b)
+{
+    drop_late(s);
+    s->late = version_copy(s->now);
+    for (size_t i = 0; i < b->n; i++)
+        change_apply(s->late->rows, b, &b->changes[i]);
+}
+
 static enum err sim_batch_write(struct db *db, struct db_batch *b, struct error *error)
 {
     struct sim_db *sim = sim_of(db);
@@ -303,6 +356,11 @@ static enum err sim_batch_write(struct db *db, struct db_batch *b, struct error 
     switch (sim->next) {
     case WRITE_WORKS:
         batch_apply(sim->state, b);
+        break;
+    case WRITE_FAILS_LATE:
+        batch_apply_late(sim->state, b);
+        err = sim->fails;
+        sim->next = WRITE_WORKS;
         break;
     case WRITE_FAILS:
         err = sim->fails;
@@ -321,6 +379,7 @@ static enum err sim_batch_write(struct db *db, struct db_batch *b, struct error 
         err = ERR_IO;
         break;
     }
+    sim->state->failed = sim->state->failed || err != ERR_OK;
     pthread_mutex_unlock(&sim->state->lock);
     return err == ERR_OK ? ERR_OK : error_set(error, err, "state database: write: simulated fault");
 }
@@ -370,4 +429,39 @@ void sim_db_crash_next_write(struct db *db, bool applied)
 void sim_db_fail_next_write(struct db *db, enum err err)
 {
     set_next(db, WRITE_FAILS, err);
+}
+
+void sim_db_fail_next_write_late(struct db *db, enum err err)
+{
+    set_next(db, WRITE_FAILS_LATE, err);
+}
+
+void sim_db_fail_next_read(struct db *db, uint64_t skip)
+{
+    struct sim_db *sim = sim_of(db);
+    pthread_mutex_lock(&sim->state->lock);
+    sim->read_fails = true;
+    sim->read_skip = skip;
+    pthread_mutex_unlock(&sim->state->lock);
+}
+
+bool sim_db_state_failed(struct sim_db_state *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool failed = s->failed;
+    pthread_mutex_unlock(&s->lock);
+    return failed;
+}
+
+void sim_db_state_crash(struct sim_db_state *s, struct prng *prng)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->late != NULL && prng_chance(prng, 50)) {
+        version_unref(s->now);
+        s->now = s->late;
+        s->late = NULL;
+    }
+    drop_late(s);
+    s->failed = false;
+    pthread_mutex_unlock(&s->lock);
 }

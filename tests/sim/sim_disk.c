@@ -42,6 +42,8 @@ static struct verdict judge(struct sim *s, enum sim_disk_op op, bool changes)
     if (s->down)
         return (struct verdict){.err = ERR_IO};
     s->counts[op]++;
+    if (s->pace != NULL)
+        s->pace(s->pace_ctx, op);
     if (changes) {
         s->changes++;
         if (s->crash_armed && s->crash_left-- == 0) {
@@ -52,6 +54,7 @@ static struct verdict judge(struct sim *s, enum sim_disk_op op, bool changes)
     }
     if (s->fail_armed && s->fail_op == op && s->fail_skip-- == 0) {
         s->fail_armed = false;
+        s->failed = op;
         return (struct verdict){.err = s->fail_err, .struck = true};
     }
     return (struct verdict){.err = ERR_OK};
@@ -427,6 +430,7 @@ struct disk *sim_disk_new(uint64_t seed)
     pthread_mutex_init(&s->mutex, NULL);
     prng_init(&s->prng, seed);
     s->capacity = CAPACITY;
+    s->failed = SIM_DISK_OPS;
     s->sweep_at = SIM_DISK_SWEEP_MIN;
     s->root = sim_disk_node_new(s, true);
     s->root->links = 1;
@@ -460,6 +464,7 @@ static void reboot(struct sim *s)
         node->opens = 0;
     }
     s->down = s->crash_armed = s->fail_armed = false;
+    s->failed = SIM_DISK_OPS;
     sim_disk_sweep(s);
     s->used = 0;
     for (struct node *node = s->nodes; node != NULL; node = node->next)
@@ -527,6 +532,27 @@ void sim_disk_fail_next(struct disk *d, enum sim_disk_op op, enum err err, uint6
     s->fail_op = op;
     s->fail_err = err;
     s->fail_skip = skip;
+    (void)leave(s, ERR_OK);
+}
+
+enum sim_disk_op sim_disk_failed(struct disk *d)
+{
+    struct sim *s = enter(d);
+    enum sim_disk_op failed = s->failed;
+    (void)leave(s, ERR_OK);
+    return failed;
+}
+
+const char *sim_disk_op_name(enum sim_disk_op op)
+{
+    return op < SIM_DISK_OPS ? op_names[op] : "nothing";
+}
+
+void sim_disk_set_pace(struct disk *d, void (*pace)(void *ctx, enum sim_disk_op op), void *ctx)
+{
+    struct sim *s = enter(d);
+    s->pace = pace;
+    s->pace_ctx = ctx;
     (void)leave(s, ERR_OK);
 }
 

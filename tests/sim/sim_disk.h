@@ -58,6 +58,12 @@ bool sim_disk_down(struct disk *d);
 /* The next operation of that kind fails with err (ERR_IO, ERR_NO_SPACE, ...); a write may be done
  * in part. `skip` operations of that kind succeed before. */
 void sim_disk_fail_next(struct disk *d, enum sim_disk_op op, enum err err, uint64_t skip);
+/* The kind of the operation that failed so since the last reboot; SIM_DISK_OPS: none did. */
+enum sim_disk_op sim_disk_failed(struct disk *d);
+const char *sim_disk_op_name(enum sim_disk_op op);
+/* Called within each operation before it is done: a slow disk moves a clock there. NULL: none. It
+ * must not call the disk. */
+void sim_disk_set_pace(struct disk *d, void (*pace)(void *ctx, enum sim_disk_op op), void *ctx);
 
 /* Bytes all files together may have; ERR_NO_SPACE beyond. 1 TiB at first. */
 void sim_disk_set_capacity(struct disk *d, uint64_t bytes);

@@ -71,6 +71,9 @@ struct sim {
     enum sim_disk_op fail_op;
     enum err fail_err;
     uint64_t fail_skip;
+    enum sim_disk_op failed;
+    void (*pace)(void *ctx, enum sim_disk_op op);
+    void *pace_ctx;
     uint64_t counts[SIM_DISK_OPS], changes;
 };
 

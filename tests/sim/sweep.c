@@ -198,6 +198,7 @@ bool sweep_run(const struct world_options *options, enum sweep_event event, unsi
         if (r->told == TOLD_QUEUED && wanted && r->seen != 1)
             world_fail(&w, "%s was pinned and is not in the lake", r->transaction_id);
     }
+    out->virtual_us = w.clock.mono - w.start_us;
     if (opened)
         world_drop(&w);
     world_deinit(&w);

@@ -6,6 +6,7 @@
  *   one behind the pointer's).
  *   The pointer's k rises by one, to the window of the intent before it; an intent names the window
  *   behind the pointer, once: who takes over finishes the window as it was begun.
+ *   A window ends at or below safeTime less the guard, and lies in one hour or day as is set.
  *   Under start=latest the first intent of a queue is T0, and T0 never moves.
  *   A data object belongs to a window whose intent was durable before.
  *
@@ -14,6 +15,7 @@
 
 #include "base/mem.h"
 #include "base/pct.h"
+#include "base/timefmt.h"
 #include "sink/documents.h"
 
 struct window_bounds {
@@ -125,6 +127,12 @@ static void look_t0(struct look *at, struct watched_queue *q, const struct sink_
     q->t0 = doc->t_start;
 }
 
+static bool over_boundary(const struct look *at, const struct sink_intent *doc)
+{
+    int64_t unit = watch_align_unit(at->world);
+    return unit != 0 && time_floor(doc->t_start, unit) != time_floor(doc->t_end - 1, unit);
+}
+
 static void look_intent(struct look *at, struct watched_queue *q, const struct kv_row *row)
 {
     struct sink_intent doc;
@@ -143,12 +151,18 @@ static void look_intent(struct look *at, struct watched_queue *q, const struct k
             watch_fail(at, "a window under start=latest before T0 is durable");
         if (!at->replayed && doc.k != q->committed_k + 1)
             watch_fail(at, "the intent is not of the window behind the pointer");
+        if (!at->replayed && doc.t_end + (int64_t)at->world->setup.guard_ms * 1000 > at->now)
+            watch_fail(at, "a window ends above safeTime less the guard");
+        if (!at->replayed && over_boundary(at, &doc))
+            watch_fail(at, "a window lies over a boundary");
         if (q->intent_version != 0 && doc.k <= q->intent_k)
             watch_fail(at, "a window was begun twice");
         if (q->intent_k > 0 && doc.t_start < q->t_end)
             watch_fail(at, "a window begins before the end of the one before");
         remember(q, &doc);
     }
+    world_trace(at->world, "%s: intent of window %llu [%lld, %lld)", world_queue_names[at->queue],
+                (unsigned long long)doc.k, (long long)doc.t_start, (long long)doc.t_end);
     q->intent_version = row->version;
     q->intent_k = doc.k;
     q->t_start = doc.t_start;
@@ -176,6 +190,8 @@ static void look_committed(struct look *at, struct watched_queue *q, const struc
         watch_fail(at, "the pointer does not rise by one");
     if (doc.k == q->intent_k ? doc.t_end != q->t_end : !at->replayed)
         watch_fail(at, "the pointer is of another window than the intent");
+    world_trace(at->world, "%s: window %llu is committed", world_queue_names[at->queue],
+                (unsigned long long)doc.k);
     q->committed_version = row->version;
     q->committed_k = doc.k;
     sink_committed_deinit(&doc);
@@ -192,7 +208,8 @@ static const struct kv_row *row_of(const struct kv_result *result, struct span k
     return NULL;
 }
 
-static void read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
+/* False when the storage failed. */
+static bool read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
                       struct kv_result *result)
 {
     struct tenant_id tenant = TENANT_DEFAULT;
@@ -202,8 +219,9 @@ static void read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
     struct state *s = node_read_begin(w->node);
     enum err err = kv_read(s, &tenant, &op, 1, now, now, result, &due, &error);
     node_read_end(w->node);
-    if (err != ERR_OK && !sim_disk_down(w->disk))
+    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
         world_fail(w, "the rows cannot be read: %s", error.text);
+    return err == ERR_OK;
 }
 
 static void look_queue(struct look *at, const struct kv_result *result, const struct span *keys)
@@ -234,8 +252,8 @@ void watch_look(struct world *w, bool replayed)
     struct look at = {.world = w, .replayed = replayed, .now = node_safe_time(w->node)};
     for (unsigned i = 0; i < 3 * w->queues; i++)
         keys[i] = buf_span(&w->watched[i / 3].keys[i % 3]);
-    read_rows(w, keys, 3 * (size_t)w->queues, at.now, &result);
-    for (at.queue = 0; at.queue < w->queues && w->result->ok; at.queue++)
+    bool read = read_rows(w, keys, 3 * (size_t)w->queues, at.now, &result);
+    for (at.queue = 0; read && at.queue < w->queues && w->result->ok; at.queue++)
         look_queue(&at, &result, &keys[3 * at.queue]);
     kv_result_deinit(&result);
 }
@@ -284,6 +302,7 @@ bool watch_accounts(void *world, struct span key)
     struct world *w = world;
     uint64_t k = 0;
     int64_t t_start = 0, t_end = 0;
+    world_trace(w, "PUT " SPAN_FMT, SPAN_ARG(key));
     if (!parse_object(key, &k, &t_start, &t_end))
         return false;
     for (unsigned i = 0; i < w->queues; i++) {
@@ -336,6 +355,23 @@ unsigned watch_moves(const struct world *w)
     return n;
 }
 
+int64_t watch_align_unit(const struct world *w)
+{
+    if (strcmp(w->setup.align, "none") == 0)
+        return 0;
+    return strcmp(w->setup.align, "hour") == 0 ? US_PER_HOUR : US_PER_DAY;
+}
+
+unsigned watch_window_ends(const struct world *w, int64_t at)
+{
+    unsigned n = 0;
+    for (unsigned q = 0; q < w->queues; q++) {
+        for (size_t k = 0; k < w->watched[q].n_bounds; k++)
+            n += w->watched[q].bounds[k].known && w->watched[q].bounds[k].t_end == at;
+    }
+    return n;
+}
+
 void watch_check_left(struct world *w, const struct instance *i)
 {
     struct buf key = BUF_INIT;
@@ -344,8 +380,8 @@ void watch_check_left(struct world *w, const struct instance *i)
         world_fail(w, "%s is drained and left a lease", i->name);
     sink_key_presence(&key, SPAN_LIT("default"), span_str(i->name));
     struct span keys[] = {buf_span(&key)};
-    read_rows(w, keys, 1, node_safe_time(w->node), &result);
-    if (row_of(&result, buf_span(&key)) != NULL)
+    if (read_rows(w, keys, 1, node_safe_time(w->node), &result) &&
+        row_of(&result, buf_span(&key)) != NULL)
         world_fail(w, "%s is drained and left its presence row", i->name);
     kv_result_deinit(&result);
     buf_deinit(&key);

@@ -2,10 +2,14 @@
  *
  * A life is one boot: actions are drawn by weight (a client pushes, repeats or deletes; the log
  * writer, apply, the checkpoint, a sink, a worker or the bucket does one step; time passes) until
- * the life ends by a power cut, a kill, or a drain as on SIGTERM. Meanwhile sink instances die,
- * freeze, stop and come back, and the bucket goes away and comes back. After each boot every
- * acknowledged record is read back from the queue logs. After the last life faults are switched
- * off, the sinks are given time to ship everything, and the lake is judged. */
+ * the life ends by a power cut, a kill, or a drain as on SIGTERM. Between them things befall the
+ * world (faults.c). After each boot every acknowledged record is read back from the queue logs.
+ * After the last life faults are switched off, the sinks are given time to ship everything, and the
+ * lake is judged.
+ *
+ * Decisions are numbered: two for each step (an action; what befalls) and two for each life (a
+ * power cut in the middle of a disk operation; how it ends). What one draws depends on the seed and
+ * its number alone, so any of them can be left out and the others stay what they were (shrink.c). */
 #include "sim/world_internal.h"
 
 #include "base/log.h"
@@ -16,8 +20,9 @@
 
 #define QUIESCE_STEPS_MAX 400000u
 #define QUIET_LIVES_MAX 8u
+#define LOG_WIDTH 160u /* of a log line in a story */
+#define BUSY_STEPS 200000u
 #define BALLAST_BYTES (256u << 10)
-#define DISK_BYTES (UINT64_C(1) << 40)
 
 void world_fail(struct world *w, const char *format, ...)
 {
@@ -27,18 +32,39 @@ void world_fail(struct world *w, const char *format, ...)
     va_start(args, format);
     vsnprintf(w->result->why, sizeof(w->result->why), format, args);
     va_end(args);
+    w->result->why[strcspn(w->result->why, "\n")] = '\0'; /* a log line ends in one */
     w->result->ok = false;
+}
+
+static void trace(struct world *w, bool shown, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+static void trace(struct world *w, bool shown, const char *format, va_list args)
+{
+    char text[300];
+    int len = vsnprintf(text, sizeof(text), format, args);
+    double virtual_s = (double)(w->clock.mono - w->start_us) / 1e6;
+    w->moved = true;
+    for (int i = 0; i < len && i < (int)sizeof(text) - 1; i++) /* FNV-1a */
+        w->result->trace_hash = (w->result->trace_hash ^ (uint8_t)text[i]) * 0x100000001b3u;
+    w->result->trace_hash = (w->result->trace_hash ^ (uint64_t)w->clock.mono) * 0x100000001b3u;
+    w->result->trace_hash = (w->result->trace_hash ^ (uint64_t)w->clock.wall) * 0x100000001b3u;
+    if (shown)
+        printf("%6llu %11.6f s  %s\n", (unsigned long long)w->result->steps, virtual_s, text);
 }
 
 void world_trace(struct world *w, const char *format, ...)
 {
-    if (!w->options->trace)
-        return;
     va_list args;
     va_start(args, format);
-    printf("%6llu life %llu ", (unsigned long long)w->result->steps, (unsigned long long)w->life);
-    vprintf(format, args);
-    printf("\n");
+    trace(w, w->options->trace != TRACE_NONE, format, args);
+    va_end(args);
+}
+
+void world_detail(struct world *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    trace(w, w->options->trace == TRACE_ALL, format, args);
     va_end(args);
 }
 
@@ -46,14 +72,22 @@ void world_trace(struct world *w, const char *format, ...)
 
 static struct {
     struct world *world; /* whose sinks write */
-    bool trace;
+    enum world_trace trace;
 } log_lines;
 
 static void log_line(void *ctx, struct span line)
 {
     (void)ctx;
-    if (log_lines.trace)
-        fwrite(line.ptr, 1, line.len, stdout);
+    if (log_lines.trace != TRACE_NONE) {
+        struct span text = line; /* less its own time, which is the wall clock's */
+        const uint8_t *space = memchr(line.ptr, ' ', line.len);
+        if (space != NULL)
+            text = span_sub(line, (size_t)(space - line.ptr) + 1, line.len);
+        bool acting = log_lines.world != NULL && log_lines.world->acting != NULL;
+        text.len -= text.len > 0 && text.ptr[text.len - 1] == '\n';
+        printf("%24s  | " SPAN_FMT "\n", acting ? log_lines.world->acting->name : "",
+               SPAN_ARG(span_sub(text, 0, text.len < LOG_WIDTH ? text.len : LOG_WIDTH)));
+    }
     if (log_lines.world != NULL)
         instance_log_line(log_lines.world, line);
 }
@@ -64,7 +98,7 @@ static int64_t log_clock(void *ctx)
     return log_lines.world == NULL ? 0 : log_lines.world->clock.wall;
 }
 
-void world_log_install(bool trace)
+void world_log_install(enum world_trace trace)
 {
     log_lines.trace = trace;
     log_install(log_line, log_clock, NULL, false);
@@ -75,7 +109,8 @@ void world_log_install(bool trace)
 static enum err open_db(void *ctx, struct db **out, struct error *error)
 {
     (void)error;
-    *out = sim_db_new(((struct world *)ctx)->db_state);
+    struct world *w = ctx;
+    *out = w->db = sim_db_new(w->db_state);
     return ERR_OK;
 }
 
@@ -83,27 +118,16 @@ static void draw_setup(struct world *w)
 {
     static const char *const compressions[] = {"zstd", "gzip", "none"};
     static const char *const aligns[] = {"hour", "none", "day"};
-    w->setup.window_ms = 500 + (unsigned)prng_below(&w->prng, 5000);
+    /* some longer than the lag from which on a drain closes a window */
+    w->setup.window_ms =
+        500 + (unsigned)prng_below(&w->prng, prng_chance(&w->prng, 25) ? 40000 : 5000);
     w->setup.guard_ms = (unsigned)prng_below(&w->prng, 800);
     w->setup.checkpoint_every = 1 + (unsigned)prng_below(&w->prng, 4);
     w->setup.compression = compressions[prng_below(&w->prng, 3)];
     w->setup.align = aligns[prng_below(&w->prng, 3)];
 }
 
-/* Another process takes the rest of the disk, or gives it back. */
-static void set_full(struct world *w, bool full)
-{
-    if (full == w->full)
-        return;
-    uint64_t left = prng_chance(&w->prng, 50) ? 0 : prng_below(&w->prng, 400u << 10);
-    w->full = full;
-    w->disturbed_us = w->clock.mono;
-    w->result->full += full;
-    sim_disk_set_capacity(w->disk, full ? sim_disk_used(w->disk) + left : DISK_BYTES);
-    world_trace(w, full ? "disk full" : "disk has room");
-}
-
-static enum err try_open_node(struct world *w, struct error *error)
+enum err world_try_open_node(struct world *w, struct error *error)
 {
     struct node_options o;
     node_options_default(&o);
@@ -119,7 +143,7 @@ static enum err try_open_node(struct world *w, struct error *error)
     o.log_handles_max = 2;
     o.disk_high_pct = 100.0;
     o.disk_low_pct = 100.0;
-    o.ballast_bytes = BALLAST_BYTES;
+    o.ballast_bytes = w->ballast_bytes;
     return node_open(&o, &w->node, error);
 }
 
@@ -127,14 +151,25 @@ static enum err try_open_node(struct world *w, struct error *error)
 static bool open_node(struct world *w)
 {
     struct error error = {0};
-    enum err err = try_open_node(w, &error);
+    enum err err = world_try_open_node(w, &error);
     if (err == ERR_NO_SPACE && w->full && !sim_disk_down(w->disk)) {
-        set_full(w, false);
-        err = try_open_node(w, &error);
+        world_set_full(w, false);
+        err = world_try_open_node(w, &error);
     }
-    if (err != ERR_OK && !sim_disk_down(w->disk))
+    storage_look(w);
+    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
         world_fail(w, "the node does not open: %s", error.text);
     return err == ERR_OK;
+}
+
+/* What was published holds, over restarts too: every later record is stamped above it. */
+static void check_safe_time(struct world *w)
+{
+    int64_t safe_time = node_safe_time(w->node);
+    if (safe_time < w->safe_time)
+        world_fail(w, "safeTime %lld was published, and now it is %lld", (long long)w->safe_time,
+                   (long long)safe_time);
+    w->safe_time = safe_time;
 }
 
 bool world_open_node(struct world *w)
@@ -142,8 +177,12 @@ bool world_open_node(struct world *w)
     if (!open_node(w))
         return false;
     w->disturbed_us = w->clock.mono;
+    world_trace(w, "boot");
+    check_safe_time(w);
     watch_look(w, true);
     world_check_log(w);
+    kv_model_check(w->kv);
+    options_model_check(w->queue_options);
     return true;
 }
 
@@ -206,7 +245,7 @@ bool world_stopped(struct world *w)
     node_status(w->node, &status);
     /* Without threads nobody can wait for room inside an entry. */
     bool no_room = w->full && strstr(status.failure, err_text(ERR_NO_SPACE)) != NULL;
-    if (status.stopped && !no_room)
+    if (status.stopped && !no_room && !storage_failed(w))
         world_fail(w, "the node stopped: %s", status.failure);
     return status.stopped;
 }
@@ -215,14 +254,28 @@ bool world_pump_apply(struct world *w)
 {
     if (!node_pump_apply(w->node))
         return false;
+    check_safe_time(w);
+    world_detail(w, "applied, safe time %lld", (long long)w->safe_time);
     watch_look(w, false);
     return true;
+}
+
+/* Something to do at every moment: time hardly passes. */
+static void check_busy(struct world *w)
+{
+    if (w->result->steps - w->busy.steps < BUSY_STEPS)
+        return;
+    if (w->clock.mono - w->busy.mono_us < US_PER_SEC)
+        world_fail(w, "%u steps in less than a second", BUSY_STEPS);
+    w->busy.steps = w->result->steps;
+    w->busy.mono_us = w->clock.mono;
 }
 
 void world_do_next(struct world *w, int64_t most_us)
 {
     int64_t next = INT64_MAX;
     w->result->steps++;
+    check_busy(w);
     if (w->store.violated)
         world_fail(w, "%s", w->store.violation);
     if (node_pump_log(w->node) || world_pump_apply(w) || instances_pump(w, &next) ||
@@ -232,86 +285,6 @@ void world_do_next(struct world *w, int64_t most_us)
         return;
     int64_t by = next == INT64_MAX ? 100000 : next - w->clock.mono;
     sim_clock_advance(&w->clock, by < 1 ? 1 : by > most_us ? most_us : by);
-}
-
-/* --- what happens by itself --- */
-
-static void set_wall_clock(struct world *w)
-{
-    /* not hours while a repeat is out: it may come when its dedup window is over */
-    bool hours = w->outstanding == 0 && prng_chance(&w->prng, 20);
-    int64_t most = hours ? 5 * US_PER_HOUR : 10 * US_PER_SEC;
-    w->clock.wall += (int64_t)prng_below(&w->prng, 2 * (uint64_t)most) - most;
-    w->disturbed_us = w->clock.mono;
-    world_trace(w, "wall clock set");
-}
-
-/* Seconds to ten minutes. */
-static void begin_outage(struct world *w)
-{
-    int64_t seconds = INT64_C(1) << prng_below(&w->prng, 10);
-    w->store.outage = (enum sim_outage)(1 + prng_below(&w->prng, OUTAGES - 1));
-    w->outage_end_us =
-        w->clock.mono + seconds * US_PER_SEC + (int64_t)prng_below(&w->prng, US_PER_SEC);
-    w->result->outages++;
-    world_trace(w, "bucket down: %s", sim_outage_name(w->store.outage));
-}
-
-static void end_outage(struct world *w)
-{
-    w->store.outage = OUTAGE_NONE;
-    world_trace(w, "bucket back");
-}
-
-/* Something befalls one instance alone. */
-static void befall(struct world *w)
-{
-    struct instance *i = &w->instances[prng_below(&w->prng, w->n_instances)];
-    int64_t ttl = (int64_t)w->setup.ttl_ms * 1000;
-    switch (i->state) {
-    case INSTANCE_NONE:
-        instance_start(w, i);
-        break;
-    case INSTANCE_RUNNING:
-        if (prng_chance(&w->prng, 33))
-            instance_kill(w, i);
-        else if (prng_chance(&w->prng, 50))
-            instance_drain(w, i);
-        else
-            instance_freeze(w, i, (int64_t)prng_below(&w->prng, 3 * (uint64_t)ttl));
-        break;
-    case INSTANCE_FROZEN:
-        instance_kill(w, i);
-        break;
-    case INSTANCE_DRAINING:
-        if (prng_chance(&w->prng, 50))
-            instance_cut(w, i);
-        else
-            instance_kill(w, i);
-        break;
-    case INSTANCE_GONE:
-        break;
-    }
-}
-
-static void befall_sinks(struct world *w)
-{
-    if (w->store.outage != OUTAGE_NONE && w->clock.mono >= w->outage_end_us)
-        end_outage(w);
-    if (w->store.outage == OUTAGE_NONE && prng_below(&w->prng, 1500) == 0)
-        begin_outage(w);
-    if (prng_below(&w->prng, w->n_instances > 1 ? 120 : 600) == 0)
-        befall(w);
-}
-
-static void befall_all(struct world *w)
-{
-    if (prng_below(&w->prng, w->full ? 40 : 400) == 0)
-        set_full(w, !w->full);
-    if (prng_below(&w->prng, 2000) == 0)
-        set_wall_clock(w);
-    if (w->options->with_sink)
-        befall_sinks(w);
 }
 
 static bool node_is_idle(struct world *w)
@@ -324,6 +297,8 @@ static bool node_is_idle(struct world *w)
 static void pass_time(struct world *w)
 {
     int64_t next = INT64_MAX, by = (int64_t)prng_below(&w->prng, 20000);
+    if (!w->options->with_sink && prng_chance(&w->prng, 10))
+        by *= 100; /* nothing else makes the time pass */
     bool busy = w->options->with_sink && instances_pump(w, &next);
     if (!busy && next != INT64_MAX && next > w->clock.mono && prng_chance(&w->prng, 70))
         by = next - w->clock.mono;
@@ -335,8 +310,9 @@ static void pass_time(struct world *w)
     node_pump_space(w->node);
     if (w->full)
         w->disturbed_us = w->clock.mono;
-    if (!w->calm)
-        befall_all(w);
+    if (w->store.outage != OUTAGE_NONE && !w->calm && w->clock.mono >= w->outage_end_us)
+        world_end_outage(w);
+    world_detail(w, "%lld us pass", (long long)by);
 }
 
 static struct instance *any_instance(struct world *w)
@@ -344,11 +320,24 @@ static struct instance *any_instance(struct world *w)
     return &w->instances[prng_below(&w->prng, w->n_instances)];
 }
 
-static void step(struct world *w)
+static void pump(struct world *w, bool did, const char *what)
+{
+    if (did)
+        world_detail(w, "%s", what);
+}
+
+/* Now and then the power goes in the middle of it. */
+static void make_checkpoint(struct world *w)
+{
+    if (!w->calm && prng_chance(&w->prng, 1))
+        sim_disk_crash_after(w->disk, prng_below(&w->prng, 4));
+    pump(w, node_pump_checkpoint(w->node), "checkpoint");
+}
+
+/* One action. */
+static void act(struct world *w)
 {
     int64_t next;
-    w->result->steps++;
-    instances_tend(w);
     unsigned roll = (unsigned)prng_below(&w->prng, 100);
     if ((roll < 13 && roll >= w->push_weight) || (w->calm && roll < 14))
         roll = 99;
@@ -357,21 +346,63 @@ static void step(struct world *w)
     else if (roll < 14 && prng_chance(&w->prng, 15))
         world_delete(w, (unsigned)prng_below(&w->prng, w->queues));
     else if (roll < 32)
-        (void)node_pump_log(w->node);
+        pump(w, node_pump_log(w->node), "log write");
     else if (roll < 50)
         (void)world_pump_apply(w);
     else if (roll < 53)
-        (void)node_pump_checkpoint(w->node);
+        make_checkpoint(w);
     else if (roll < 70 && w->options->with_sink)
-        (void)instance_pump_sink(w, any_instance(w), &next);
+        pump(w, instance_pump_sink(w, any_instance(w), &next), "a sink works");
     else if (roll < 80)
-        (void)sim_executor_pump(&w->executor);
+        pump(w, sim_executor_pump(&w->executor), "a job runs");
     else if (roll < 88 && w->options->with_sink)
-        (void)instance_pump_bucket(any_instance(w), &next);
+        pump(w, instance_pump_bucket(any_instance(w), &next), "a request ends");
     else
         pass_time(w);
     if (w->store.violated)
         world_fail(w, "%s", w->store.violation);
+}
+
+static void step(struct world *w)
+{
+    w->result->steps++;
+    instances_tend(w);
+    act(w);
+    storage_look(w);
+}
+
+/* --- decisions --- */
+
+static uint64_t decisions_per_life(const struct world_options *o)
+{
+    return 2 + 2 * (uint64_t)o->steps_per_life;
+}
+
+uint64_t world_decisions(const struct world_options *o)
+{
+    return o->lives * decisions_per_life(o);
+}
+
+/* The first of this life. */
+static uint64_t decision_of_life(const struct world *w)
+{
+    return (w->life - 1) * decisions_per_life(w->options);
+}
+
+/* From here on the draws are those of the decision; false when it is left out. */
+static bool begin_decision(struct world *w, uint64_t number)
+{
+    const uint8_t *skip = w->options->skip;
+    prng_init(&w->prng, w->options->seed * UINT64_C(0x9e3779b97f4a7c15) + number);
+    w->moved = false;
+    return skip == NULL || number >= world_decisions(w->options) || !skip[number];
+}
+
+/* Tells whether it moved anything. */
+static void end_decision(struct world *w, uint64_t number)
+{
+    if (w->options->moved_out != NULL)
+        w->options->moved_out[number] = w->moved;
 }
 
 /* --- the end of a life --- */
@@ -406,7 +437,7 @@ static bool drain(struct world *w)
     begin_drain(w);
     w->calm = true; /* no new pushes while draining */
     if (w->store.outage != OUTAGE_NONE)
-        end_outage(w);
+        world_end_outage(w);
     for (unsigned i = 0; i < QUIESCE_STEPS_MAX && !all_drained(w) && w->result->ok; i++) {
         step(w);
         if (world_stopped(w))
@@ -425,13 +456,17 @@ static bool drain(struct world *w)
     return !left;
 }
 
-static void end_life(struct world *w, unsigned how)
+static void end_life(struct world *w)
 {
+    unsigned how = (unsigned)prng_below(&w->prng, 3);
+    struct lake_verdict verdict;
+    if (w->options->with_sink && w->result->ok)
+        world_judge(w, false, &verdict);
     if (how == 0 && world_stopped(w))
         how = 2;
     if (how == 0)
-        set_full(w, false); /* a drain needs room for what it commits */
-    if (how == 0 && w->options->with_sink && !sim_disk_down(w->disk))
+        world_set_full(w, false); /* a drain needs room for what it commits */
+    if (how == 0 && w->options->with_sink && !world_stopped(w))
         (void)drain(w); /* the next life finishes what it left */
     world_drop(w);
     if (sim_disk_down(w->disk) || how == 1) {
@@ -443,21 +478,53 @@ static void end_life(struct world *w, unsigned how)
         w->result->kills++;
         sim_disk_kill(w->disk);
     }
+    storage_heal(w);
 }
 
+/* Does the power go in the middle of one of the next operations of the disk? */
+static void arm_power_cut(struct world *w, uint64_t number)
+{
+    if (begin_decision(w, number) && prng_chance(&w->prng, 50)) {
+        uint64_t after = prng_below(&w->prng, w->n_instances > 1 ? 2000 : 400);
+        world_detail(w, "the power goes at the %lluth change of the disk",
+                     (unsigned long long)after);
+        sim_disk_crash_after(w->disk, after);
+    }
+    if (w->node == NULL)
+        storage_befall_boot(w);
+    end_decision(w, number);
+}
+
+static void run_steps(struct world *w, uint64_t number)
+{
+    for (unsigned i = 0; i < w->options->steps_per_life && w->result->ok && !world_stopped(w);
+         i++, number += 2) {
+        w->result->steps++;
+        instances_tend(w);
+        if (begin_decision(w, number))
+            act(w);
+        storage_look(w);
+        end_decision(w, number);
+        if (begin_decision(w, number + 1))
+            world_befall(w);
+        end_decision(w, number + 1);
+    }
+}
+
+/* When its end is left out the next one goes on with the same boot. */
 static void run_life(struct world *w)
 {
-    unsigned how = (unsigned)prng_below(&w->prng, 3);
-    if (prng_chance(&w->prng, 50)) {
-        how = 1;
-        sim_disk_crash_after(w->disk, prng_below(&w->prng, w->n_instances > 1 ? 2000 : 400));
-    }
-    if (world_open(w)) {
-        for (unsigned i = 0; i < w->options->steps_per_life && w->result->ok && !world_stopped(w);
-             i++)
-            step(w);
-    }
-    end_life(w, how);
+    uint64_t number = decision_of_life(w);
+    arm_power_cut(w, number);
+    (void)begin_decision(w, number + 1); /* the boot's draws, and the end's */
+    if (w->node != NULL || world_open(w))
+        run_steps(w, number + 2);
+    bool failed = !w->result->ok;
+    bool ends = begin_decision(w, number + 1) || w->life == w->options->lives;
+    if (ends || world_stopped(w))
+        end_life(w);
+    w->moved = ends && !failed;
+    end_decision(w, number + 1);
 }
 
 /* --- the last life --- */
@@ -495,9 +562,11 @@ static bool quiet_life(struct world *w)
 static void quiesce(struct world *w)
 {
     bool done = false;
+    (void)begin_decision(w, world_decisions(w->options));
+    world_trace(w, "quiet: no faults any more");
     w->calm = true;
     w->store.outage = OUTAGE_NONE;
-    set_full(w, false);
+    world_set_full(w, false);
     for (unsigned i = 0; i < QUIET_LIVES_MAX && !done; i++) {
         done = quiet_life(w);
         world_drop(w);
@@ -529,22 +598,40 @@ static void init_sinks(struct world *w)
     watch_init(w);
 }
 
+/* Worlds begin shortly before an hour, a day, a leap day or a year, so that boundaries are met. */
+static int64_t draw_boundary(uint64_t seed)
+{
+    static const int64_t boundaries[] = {INT64_C(1791007200000000), INT64_C(1791007200000000),
+                                         INT64_C(1791072000000000), INT64_C(1835395200000000),
+                                         INT64_C(1798761600000000)};
+    struct prng prng;
+    prng_init(&prng, seed ^ UINT64_C(0xb0d4));
+    return boundaries[prng_below(&prng, sizeof(boundaries) / sizeof(boundaries[0]))];
+}
+
 void world_init(struct world *w, const struct world_options *options, struct world_result *result)
 {
-    *w = (struct world){.options = options, .result = result, .queues = WORLD_QUEUES};
+    *w = (struct world){.options = options,
+                        .result = result,
+                        .queues = WORLD_QUEUES,
+                        .ballast_bytes = BALLAST_BYTES};
     if (options->queues != 0)
         w->queues = options->queues;
-    *result = (struct world_result){.ok = true};
+    *result = (struct world_result){.ok = true, .trace_hash = UINT64_C(0xcbf29ce484222325)};
     prng_init(&w->prng, options->seed);
-    /* Some minutes before an hour, so that boundaries are met. */
-    sim_clock_init(&w->clock, INT64_C(1791007200000000) - (int64_t)prng_below(&w->prng, 120000000));
+    sim_clock_init(&w->clock, draw_boundary(options->seed) -
+                                  (int64_t)prng_below(&w->prng, 2 * 60 * US_PER_SEC));
     sim_entropy_init(&w->entropy, &w->prng);
     sim_executor_init(&w->executor, &w->prng);
+    w->start_us = w->clock.mono;
     w->disk = sim_disk_new(prng_u64(&w->prng));
     w->db_state = sim_db_state_new();
+    storage_init(w);
     w->push_weight = 13;
     sim_bucket_store_init(&w->store);
     ledger_init(&w->ledger);
+    w->kv = kv_model_new(w);
+    w->queue_options = options_model_new(w);
     if (options->with_sink)
         init_sinks(w);
     log_lines.world = w;
@@ -555,7 +642,12 @@ void world_deinit(struct world *w)
     log_lines.world = NULL;
     w->result->records = w->ledger.n;
     w->result->late = w->store.landed_late;
+    w->result->statuses = w->store.statuses;
+    w->result->multiparts = w->store.multiparts;
+    w->result->stranded = sim_bucket_store_stranded(&w->store);
     watch_deinit(w);
+    kv_model_free(w->kv);
+    options_model_free(w->queue_options);
     ledger_deinit(&w->ledger);
     sim_bucket_store_deinit(&w->store);
     sim_db_state_free(w->db_state);
@@ -567,11 +659,12 @@ void world_run(const struct world_options *options, struct world_result *out)
 {
     struct world w;
     world_init(&w, options, out);
-    int64_t start = w.clock.mono;
     for (w.life = 1; w.life <= options->lives && out->ok; w.life++)
         run_life(&w);
     if (out->ok)
         quiesce(&w);
-    out->virtual_us = w.clock.mono - start;
+    if (w.node != NULL) /* it failed in a life whose end was left out */
+        world_drop(&w);
+    out->virtual_us = w.clock.mono - w.start_us;
     world_deinit(&w);
 }

@@ -1,9 +1,13 @@
-/* What the world's files share: world.c (a seed's random life), clients.c (pushes, deletions, and
- * reading back), instances.c (the sinks over the node), watch.c (what the sinks' KV rows may do),
- * sweep.c (one event at every step), checks.c (named stories). */
+/* What the world's files share: world.c (a seed's random life), faults.c (what befalls it),
+ * storage_faults.c (what befalls its disk), clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
+ * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories;
+ * clock_checks.c those of the clock), kv_model.c and options_model.c (other clients),
+ * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
 
+#include "sim/kv_model.h"
+#include "sim/options_model.h"
 #include "sim/world.h"
 
 extern const char *const world_queue_names[WORLD_QUEUES_MAX];
@@ -67,8 +71,12 @@ struct world {
     struct sim_executor executor;
     struct disk *disk;
     struct sim_db_state *db_state;
+    struct db *db; /* of this boot; the node's */
     struct sim_bucket_store store;
     struct ledger ledger;
+    struct kv_model *kv;
+    struct options_model *queue_options;
+    int64_t last_stamp; /* of an answered command: the next one's is later */
     struct node *node;
     unsigned queues; /* how many of the names are used */
     unsigned n_instances;
@@ -76,12 +84,25 @@ struct world {
     struct instance *acting; /* whose step runs: log lines are its */
     struct sink_setup setup;
     struct watched_queue watched[WORLD_QUEUES_MAX];
+    int64_t safe_time;     /* the last one published */
+    bool moved;            /* something happened since the decision began */
+    int64_t start_us;      /* monotonic time of the beginning */
     bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
     bool calm;             /* faults off, no new pushes */
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
     int64_t outage_end_us; /* of the random life */
+    /* storage_faults.c */
+    int64_t slow_until_us;            /* the disk is slow */
+    bool fault_stops, db_fault_stops; /* the armed one must stop the node */
+    bool db_armed;
+    bool disk_struck, db_struck; /* since the boot */
+    struct {
+        uint64_t steps;
+        int64_t mono_us;
+    } busy; /* the last look of world_do_next() at how fast time passes */
     uint64_t life;
+    uint64_t ballast_bytes;
     unsigned outstanding;
     unsigned push_weight; /* of 100 steps */
 };
@@ -90,8 +111,11 @@ void world_init(struct world *w, const struct world_options *options, struct wor
 void world_deinit(struct world *w);
 /* Records the first thing that is wrong. */
 void world_fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line of the story, and one of its details. */
 void world_trace(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void world_detail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool world_open(struct world *w); /* node, check of the log, sinks; false when it does not open */
+ERR_CHECK enum err world_try_open_node(struct world *w, struct error *error); /* just that */
 /* Node and check of the log only. */
 bool world_open_node(struct world *w);
 /* Everything in memory is gone, as by a crash; the disk is the caller's. */
@@ -104,11 +128,28 @@ bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it
 /* Does one thing; time passes only when nothing else is to be done, up to most_us of it. */
 void world_do_next(struct world *w, int64_t most_us);
 
+/* faults.c */
+void world_befall(struct world *w);
+void world_set_full(struct world *w, bool full); /* the disk, or it has room again */
+void world_end_outage(struct world *w);
+
+/* storage_faults.c */
+void storage_init(struct world *w);
+void storage_befall(struct world *w);
+void storage_befall_boot(struct world *w); /* before it */
+/* An operation of the disk or the state database has failed since the boot. */
+bool storage_failed(const struct world *w);
+void storage_look(struct world *w); /* after each step, and after a boot */
+void storage_heal(struct world *w); /* with the reboot */
+
 /* clients.c */
 /* Submits one push of n new records to the queue; the ledger learns the answer. */
 void world_push(struct world *w, unsigned queue, size_t n);
+void world_push_mixed(struct world *w, size_t n); /* new records, over all queues */
 void world_push_any(struct world *w); /* a mix of new records and repeats, over all queues */
 void world_delete(struct world *w, unsigned queue);
+/* An answered command's clock: they rise, over restarts too. */
+void world_check_stamp(struct world *w, int64_t stamp);
 void world_check_log(struct world *w); /* every acknowledged record is read back */
 
 /* instances.c */
@@ -144,6 +185,8 @@ void watch_deinit(struct world *w);
 unsigned watch_free_queues(const struct world *w); /* that are known and leased by nobody */
 unsigned watch_held(const struct world *w, const struct instance *i);
 unsigned watch_moves(const struct world *w);
+int64_t watch_align_unit(const struct world *w);               /* of this life's windows; 0: none */
+unsigned watch_window_ends(const struct world *w, int64_t at); /* how many do */
 /* A drained instance left nothing behind. */
 void watch_check_left(struct world *w, const struct instance *i);
 

@@ -264,6 +264,27 @@ TEST(injected_error_strikes_once_at_its_place)
     CHECK_EQ(first_byte(d, "f"), 'b');
     CHECK_EQ(sim_disk_count(d, SIM_DISK_WRITE), 3);
     CHECK_EQ(sim_disk_count(d, SIM_DISK_RENAME), 1);
+    CHECK_EQ(sim_disk_failed(d), SIM_DISK_RENAME);
+    sim_disk_kill(d);
+    CHECK_EQ(sim_disk_failed(d), SIM_DISK_OPS);
+    sim_disk_free(d);
+}
+
+static void count_syncs(void *ctx, enum sim_disk_op op)
+{
+    *(unsigned *)ctx += op == SIM_DISK_DATASYNC;
+}
+
+TEST(every_operation_takes_its_time)
+{
+    struct disk *d = sim_disk_new(1);
+    unsigned syncs = 0;
+    sim_disk_set_pace(d, count_syncs, &syncs);
+    struct disk_file *f = make(d, "f");
+    fill(d, f, 0, 10, 'a');
+    CHECK_EQ(disk_datasync(d, f, NULL), ERR_OK);
+    CHECK_EQ(syncs, 1);
+    disk_close(d, f);
     sim_disk_free(d);
 }
 

@@ -393,4 +393,53 @@ TEST(the_model_fails_and_crashes_as_told)
     deinit(&f);
 }
 
+TEST(what_a_failed_write_left_comes_back_with_a_crash_or_never)
+{
+    struct prng prng;
+    unsigned back = 0;
+    prng_init(&prng, 1);
+    for (unsigned i = 0; i < 20; i++) {
+        struct fixture f;
+        init(&f, false);
+        sim_db_fail_next_write_late(f.db, ERR_NO_SPACE);
+        CHECK_EQ(put(&f, SPAN_LIT("a"), SPAN_LIT("1")), ERR_NO_SPACE);
+        CHECK(sim_db_state_failed(f.state));
+        expect_all(&f, "");
+        if (i % 2 == 0) /* it is older than what is written behind it */
+            CHECK_EQ(put(&f, SPAN_LIT("b"), SPAN_LIT("1")), ERR_OK);
+        sim_db_state_crash(f.state, &prng);
+        CHECK(!sim_db_state_failed(f.state));
+        reopen(&f);
+        if (i % 2 == 0)
+            expect_all(&f, "b=1");
+        else
+            back += sim_db_state_rows(f.state) == 1;
+        deinit(&f);
+    }
+    CHECK(back > 0 && back < 10);
+}
+
+TEST(the_model_fails_to_read_as_told)
+{
+    struct fixture f;
+    struct buf value = BUF_INIT;
+    init(&f, false);
+    CHECK_EQ(put(&f, SPAN_LIT("a"), SPAN_LIT("1")), ERR_OK);
+    CHECK_EQ(put(&f, SPAN_LIT("b"), SPAN_LIT("1")), ERR_OK);
+    sim_db_fail_next_read(f.db, 1);
+    struct db_iter *it = f.db->ops->iter_new(f.db);
+    f.db->ops->iter_seek(it, SPAN_LIT(""));
+    CHECK(f.db->ops->iter_valid(it));
+    f.db->ops->iter_next(it);
+    CHECK(!f.db->ops->iter_valid(it));
+    CHECK_EQ(f.db->ops->iter_error(it, &f.error), ERR_IO);
+    f.db->ops->iter_free(it);
+    CHECK_EQ(f.db->ops->get(f.db, SPAN_LIT("a"), &value, &f.error), ERR_OK);
+    sim_db_fail_next_read(f.db, 0);
+    CHECK_EQ(f.db->ops->get(f.db, SPAN_LIT("a"), &value, &f.error), ERR_IO);
+    expect_all(&f, "a=1 b=1");
+    buf_deinit(&value);
+    deinit(&f);
+}
+
 TEST_MAIN()
