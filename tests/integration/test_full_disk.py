@@ -208,11 +208,11 @@ def test_a_boot_behind_its_log_answers_no_read_without_it(env, kind):
         filler = Filler(disk)
         broker = env.broker(settings(env, disk, QUEEN_RAFT_DURABLE_EVERY_MS=86400000)).start()
         ledger = Ledger(env.dir / "ledger")
-        large = [Item("orders", "a", f"o-{n}", json.dumps("x" * 100000)) for n in range(300)]
+        large = [Item("orders", "a", f"o-{n}", json.dumps("x" * 100000)) for n in range(200)]
         wait_taken(broker, ledger, large, "large")  # one entry
         broker.kv({"op": "put", "ns": "n", "key": "k", "value": 1, "forever": True})
         get = [{"op": "get", "ns": "n", "key": "k"}]
-        fetch = {"entries": [{"queue": "orders", "partition": "a", "offset": 299, "maxBytes": 1 << 20}]}
+        fetch = {"entries": [{"queue": "orders", "partition": "a", "offset": 199, "maxBytes": 1 << 20}]}
         changed = {"entries": [{"queue": "orders"}]}
         reads = [("/api/v1/kv", get), ("/api/v1/fetch", fetch), ("/api/v1/partitions/changed", changed)]
         broker.kill()
