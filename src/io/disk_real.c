@@ -46,14 +46,22 @@ static int root_of(struct disk *d)
     return ((struct real_disk *)d)->root;
 }
 
-/* Names the call, the path, the offset and errno. */
-static enum err fail_at(struct error *error, const char *call, const char *path, uint64_t at)
+static enum err code_of(int number)
 {
-    int number = errno;
-    char text[128];
-    return error_set(error, number == ENOSPC || number == EDQUOT ? ERR_NO_SPACE : ERR_IO,
-                     "%s %s: offset %llu: %s", call, path, (unsigned long long)at,
-                     strerror_r(number, text, sizeof(text)));
+    switch (number) {
+    case ENOSPC:
+    case EDQUOT:
+        return ERR_NO_SPACE;
+    case ENOENT:
+        return ERR_NOT_FOUND;
+    case EEXIST:
+        return ERR_EXISTS;
+    case EMFILE:
+    case ENFILE:
+        return ERR_AGAIN; /* says nothing about the disk */
+    default:
+        return ERR_IO;
+    }
 }
 
 /* Names the call, the path and errno. */
@@ -66,20 +74,16 @@ static enum err fail(struct error *error, enum err code, const char *call, const
 
 static enum err fail_errno(struct error *error, const char *call, const char *path)
 {
-    switch (errno) {
-    case ENOSPC:
-    case EDQUOT:
-        return fail(error, ERR_NO_SPACE, call, path);
-    case ENOENT:
-        return fail(error, ERR_NOT_FOUND, call, path);
-    case EEXIST:
-        return fail(error, ERR_EXISTS, call, path);
-    case EMFILE:
-    case ENFILE:
-        return fail(error, ERR_AGAIN, call, path); /* says nothing about the disk */
-    default:
-        return fail(error, ERR_IO, call, path);
-    }
+    return fail(error, code_of(errno), call, path);
+}
+
+/* A read or write: names the offset too. */
+static enum err fail_at(struct error *error, const char *call, const char *path, uint64_t at)
+{
+    int number = errno;
+    char text[128];
+    return error_set(error, code_of(number), "%s %s: offset %llu: %s", call, path,
+                     (unsigned long long)at, strerror_r(number, text, sizeof(text)));
 }
 
 static enum err real_open(struct disk *d, const char *path, unsigned flags, struct disk_file **out,
