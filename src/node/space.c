@@ -28,10 +28,20 @@
 #define ROOM_ASKED 2u
 #define WRITE_BUFFERS_IN_BALLAST 8 /* two of them are a quarter */
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* At most a tenth of the filesystem. */
+static uint64_t ballast_on(uint64_t total_bytes, uint64_t ballast_bytes)
+{
+    return smaller(ballast_bytes, total_bytes / 10);
+}
+
 static uint64_t ballast_size(const struct node *n, uint64_t total_bytes)
 {
-    uint64_t tenth = total_bytes / 10;
-    return n->options.ballast_bytes < tenth ? n->options.ballast_bytes : tenth;
+    return ballast_on(total_bytes, n->options.ballast_bytes);
 }
 
 uint64_t node_write_buffer_bytes(struct disk *disk, uint64_t ballast_bytes, uint64_t most)
@@ -39,9 +49,7 @@ uint64_t node_write_buffer_bytes(struct disk *disk, uint64_t ballast_bytes, uint
     struct disk_usage usage;
     if (ballast_bytes == 0 || disk_usage(disk, &usage, NULL) != ERR_OK)
         return most;
-    uint64_t ballast =
-        usage.total_bytes / 10 < ballast_bytes ? usage.total_bytes / 10 : ballast_bytes;
-    return ballast / WRITE_BUFFERS_IN_BALLAST < most ? ballast / WRITE_BUFFERS_IN_BALLAST : most;
+    return smaller(ballast_on(usage.total_bytes, ballast_bytes) / WRITE_BUFFERS_IN_BALLAST, most);
 }
 
 static uint64_t reserve_size(const struct node *n, uint64_t total_bytes)
@@ -60,8 +68,7 @@ static uint64_t dirty_share(const struct node *n)
     uint64_t most = n->options.dirty_max_bytes;
     if (n->options.ballast_bytes == 0)
         return most;
-    uint64_t share = ballast_size(n, atomic_load(&n->total_bytes)) / 4;
-    return share < most ? share : most;
+    return smaller(ballast_size(n, atomic_load(&n->total_bytes)) / 4, most);
 }
 
 uint64_t node_dirty_max(const struct node *n)
@@ -74,8 +81,7 @@ uint64_t node_dirty_max(const struct node *n)
 
 uint64_t node_dirty_due(const struct node *n)
 {
-    uint64_t half = node_dirty_max(n) / 2, share = dirty_share(n);
-    return half < share ? half : share; /* the disk may be full any time */
+    return smaller(node_dirty_max(n) / 2, dirty_share(n)); /* the disk may be full any time */
 }
 
 /* Is there too little room for `more` bytes of commands beside what is on its way? */
