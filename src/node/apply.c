@@ -288,12 +288,7 @@ static void call_hooks(struct node *n)
 
 static void finish_entry(struct node *n, struct node_entry *entry, enum err err)
 {
-    struct node_request *r = entry->first;
-    while (r != NULL) {
-        struct node_request *next = r->next;
-        node_complete(n, r, err);
-        r = next;
-    }
+    node_complete_all(n, entry->first, err);
     buf_deinit(&entry->replay);
     mem_free(entry);
 }

@@ -136,6 +136,8 @@ struct node {
 /* node.c */
 void node_fail(struct node *n, const char *what, const struct error *error);
 void node_complete(struct node *n, struct node_request *r, enum err err);
+/* A list of them, over next; NULL: none. */
+void node_complete_all(struct node *n, struct node_request *first, enum err err);
 int64_t node_clock_now_locked(struct node *n);
 
 /* log.c */

@@ -263,11 +263,7 @@ static void write_requests(struct node *n, struct node_request *requests, bool c
     struct log_write w;
     do {
         if (atomic_load(&n->stopped)) {
-            while (requests != NULL) {
-                struct node_request *next = requests->next;
-                node_complete(n, requests, ERR_STOPPED);
-                requests = next;
-            }
+            node_complete_all(n, requests, ERR_STOPPED);
             return;
         }
         write_begin(n, &w);

@@ -51,6 +51,15 @@ void node_complete(struct node *n, struct node_request *r, enum err err)
     r->done(r); /* r may be gone now */
 }
 
+void node_complete_all(struct node *n, struct node_request *first, enum err err)
+{
+    while (first != NULL) {
+        struct node_request *next = first->next; /* done() may free it */
+        node_complete(n, first, err);
+        first = next;
+    }
+}
+
 void node_fail(struct node *n, const char *what, const struct error *error)
 {
     pthread_mutex_lock(&n->mutex);
@@ -180,11 +189,7 @@ static void fail_pending(struct node *n)
     n->shared.pending_first = NULL;
     n->shared.pending_last = &n->shared.pending_first;
     pthread_mutex_unlock(&n->mutex);
-    while (r != NULL) {
-        struct node_request *next = r->next;
-        node_complete(n, r, ERR_STOPPED);
-        r = next;
-    }
+    node_complete_all(n, r, ERR_STOPPED);
 }
 
 static void begin_close(struct node *n)
