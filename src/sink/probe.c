@@ -151,31 +151,32 @@ static void attempt_succeeded(struct sink *s, const struct op *op, unsigned code
     }
 }
 
-void sink_bucket_attempt(struct op *op, unsigned code, struct span error, struct buf *text)
+bool sink_bucket_attempt(struct op *op, unsigned code, struct span error)
 {
     struct sink *s = op->sink;
     struct failure f = {
         .op = bucket_attempt_label(&op->bucket), .code = code, .error = error, .advice = BUF_INIT};
-    /* It comes after a failure, which is not to be hidden by its success. */
     bool is_abort = strcmp(f.op, "multipart_abort") == 0;
 
     pthread_mutex_lock(&s->lock);
     sink_counters_request(&s->counters, f.op, code);
     s->bucket.checked_at = clock_wall_us(s->options.clock) / 1000 * 1000;
-    if (error.len > 0) {
+    if (!is_abort)
+        buf_reset(&op->told);
+    if (!is_abort && error.len > 0) {
         understand(s, &f, &op->bucket.clue, op->bucket.key, false);
-        buf_put_span(text, error);
-        buf_puts(text, f.advice.len > 0 ? "; " : "");
-        buf_put_span(text, buf_span(&f.advice));
-    }
-    if (error.len > 0 && !is_abort)
+        buf_put_span(&op->told, error);
+        buf_puts(&op->told, f.advice.len > 0 ? "; " : "");
+        buf_put_span(&op->told, buf_span(&f.advice));
         attempt_failed(s, op, &f);
-    else if (!is_abort)
+    } else if (!is_abort) {
         attempt_succeeded(s, op, code);
+    }
     if (code != 0)
         s->bucket.has_answered = true;
     pthread_mutex_unlock(&s->lock);
     buf_deinit(&f.advice);
+    return !is_abort;
 }
 
 /* --- the probe --- */

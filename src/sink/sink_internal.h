@@ -260,8 +260,9 @@ void sink_unit_run(struct sink *s);          /* locked; lets go of the lock mean
 
 /* probe.c */
 enum probe_result { PROBE_SUCCEEDED, PROBE_FAILED, PROBE_ASKS };
-/* Takes the lock. Of a failure, text gets the error and what to do about it. */
-void sink_bucket_attempt(struct op *op, unsigned code, struct span error, struct buf *text);
+/* Takes the lock. op->told gets the error and what to do about it; empty after a success. False of an
+ * upload's ABORT, which is only counted: it comes after a failure, which it is not to hide. */
+bool sink_bucket_attempt(struct op *op, unsigned code, struct span error);
 void sink_probe_begin(struct sink *s); /* locked; lets go of the lock meanwhile */
 enum probe_result sink_probe_answer(struct sink *s, const struct op *op); /* the same */
 

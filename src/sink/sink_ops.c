@@ -173,25 +173,15 @@ static void between_parts(struct bucket_request *r)
 
 /* --- bucket --- */
 
-/* The ABORT of an upload is the end of a failure: what it comes to does not replace that one's
- * text. */
 static void bucket_attempt(struct bucket_request *r, unsigned code, struct span error)
 {
     struct op *op = r->ctx;
-    struct buf text = BUF_INIT;
 
-    sink_bucket_attempt(op, code, error, &text);
-    if (strcmp(bucket_attempt_label(r), "multipart_abort") != 0) {
-        buf_deinit(&op->told);
-        op->told = text;
-        text = BUF_INIT;
-        if (error.len > 0 && op->slot != NULL) {
-            struct op *told = sink_op_new(op->sink, op->slot, OP_ATTEMPT, op->number);
-            buf_put_span(&told->bytes, buf_span(&op->told));
-            sink_op_done(told);
-        }
-    }
-    buf_deinit(&text);
+    if (!sink_bucket_attempt(op, code, error) || error.len == 0 || op->slot == NULL)
+        return;
+    struct op *told = sink_op_new(op->sink, op->slot, OP_ATTEMPT, op->number);
+    buf_put_span(&told->bytes, buf_span(&op->told));
+    sink_op_done(told);
 }
 
 static void bucket_done(struct bucket_request *r)
