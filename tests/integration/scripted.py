@@ -115,10 +115,7 @@ class Scripted:
             self.pushers.append(pusher)
 
     def stop_pushing(self):
-        for pusher in self.pushers:
-            pusher.stop()
-        for pusher in self.pushers:
-            pusher.finish()
+        traffic.finish_all(self.pushers)
 
     def push_until(self, *handles, timeout=60):
         """Small pushes to every queue until each fault was applied as often as it may be."""

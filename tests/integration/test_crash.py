@@ -261,10 +261,7 @@ def kill_again_and_again(env, kills):
         broker.kill()
         broker.start(wait=False, **random_settings(env))
     broker.wait_listening()
-    for p in pushers:
-        p.stop()
-    for p in pushers:
-        p.finish()
+    traffic.finish_all(pushers)
     traffic.wait_complete(broker, queues, timeout=60)
     traffic.check_read_back(broker, ledger)
     traffic.check_duplicates(broker, ledger)
@@ -301,10 +298,7 @@ def test_a_process_that_stood_still_past_its_lease_goes_on_exactly_once(env):
         time.sleep(env.random.choice([0.3, 1.5, 2.5]))
         broker.thaw()
     time.sleep(0.5)
-    for p in pushers:
-        p.stop()
-    for p in pushers:
-        p.finish()
+    traffic.finish_all(pushers)
     traffic.wait_complete(broker, ["orders"], timeout=40)
     traffic.check_read_back(broker, ledger)
     assert broker.sigterm() == 0

@@ -172,10 +172,7 @@ def test_sigterm_at_random_moments_under_traffic(env):
             check_released(broker)
             stop(broker)
         broker.start(**ON)
-    for p in pushers:
-        p.stop()
-    for p in pushers:
-        p.finish()
+    traffic.finish_all(pushers)
     traffic.check_read_back(broker, ledger)
     traffic.check_duplicates(broker, ledger)
     finish(env, broker, ledger, queues, exact_frames=True)

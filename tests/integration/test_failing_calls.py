@@ -162,10 +162,7 @@ class Play:
             self.pushers[-1].start()
 
     def end_pushers(self):
-        for p in self.pushers:
-            p.stop()
-        for p in self.pushers:
-            p.finish()
+        traffic.finish_all(self.pushers)
         self.pushers = []
 
     def push(self, queue="orders", payload=None, **flags):

@@ -117,10 +117,7 @@ class Campaign:
 
     def end_pushers(self):
         """Each once its push at hand is acknowledged, or given up."""
-        for p in self.pushers:
-            p.stop()
-        for p in self.pushers:
-            p.finish()
+        traffic.finish_all(self.pushers)
         self.repeated += sum(p.repeated for p in self.pushers)
 
     # --- the cut ---

@@ -294,6 +294,14 @@ class Pusher(threading.Thread):
         assert not self.is_alive(), f"pusher {self.label} still runs"
 
 
+def finish_all(pushers):
+    """Each ends with its push at hand; then all that went wrong in one is raised."""
+    for pusher in pushers:
+        pusher.stop()
+    for pusher in pushers:
+        pusher.finish()
+
+
 _calls = itertools.count()  # no two pushes have one name
 
 
