@@ -383,20 +383,12 @@ static void send_batch(struct kv_model *m)
 
 /* --- reading --- */
 
-/* Every row of the namespace, in the order of the keys; false when the storage failed. */
+/* Every row of the namespace, in the order of the keys. */
 static bool read_all(struct kv_model *m, struct kv_result *out)
 {
     struct world *w = m->world;
-    struct error error = {0};
-    bool due;
     struct kv_op op = {.type = KV_GET_PREFIX, .ns = NAMESPACE, .key = SPAN_LIT("k"), .limit = 1000};
-    int64_t now = node_safe_time(w->node);
-    struct state *s = node_read_begin(w->node);
-    enum err err = kv_read(s, &TENANT_DEFAULT, &op, 1, now, now, out, &due, &error);
-    node_read_end(w->node);
-    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
-        world_fail(w, "kv rows cannot be read: %s", error.text);
-    return err == ERR_OK;
+    return storage_read_rows(w, &op, node_safe_time(w->node), out);
 }
 
 static const struct kv_row *find(const struct kv_model *m, const struct kv_result *rows,

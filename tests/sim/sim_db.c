@@ -36,6 +36,7 @@ struct sim_db {
     enum err fails;
     bool read_fails;
     uint64_t read_skip;
+    bool spared;
 };
 
 struct db_iter {
@@ -155,7 +156,7 @@ static void sim_close(struct db *db)
 /* Lock held. */
 static bool read_strikes(struct sim_db *sim)
 {
-    if (!sim->read_fails || sim->read_skip-- > 0)
+    if (!sim->read_fails || sim->spared || sim->read_skip-- > 0)
         return false;
     sim->read_fails = false;
     sim->state->failed = true;
@@ -442,6 +443,14 @@ void sim_db_fail_next_read(struct db *db, uint64_t skip)
     pthread_mutex_lock(&sim->state->lock);
     sim->read_fails = true;
     sim->read_skip = skip;
+    pthread_mutex_unlock(&sim->state->lock);
+}
+
+void sim_db_spare_reads(struct db *db, bool spare)
+{
+    struct sim_db *sim = sim_of(db);
+    pthread_mutex_lock(&sim->state->lock);
+    sim->spared = spare;
     pthread_mutex_unlock(&sim->state->lock);
 }
 

@@ -126,6 +126,20 @@ bool storage_failed(const struct world *w)
     return sim_disk_failed(w->disk) != SIM_DISK_OPS || sim_db_state_failed(w->db_state);
 }
 
+bool storage_read_rows(struct world *w, struct kv_op *op, int64_t now, struct kv_result *out)
+{
+    struct tenant_id tenant = TENANT_DEFAULT;
+    struct error error = {0};
+    bool due;
+    sim_db_spare_reads(w->db, true);
+    enum err err = kv_read(node_read_begin(w->node), &tenant, op, 1, now, now, out, &due, &error);
+    node_read_end(w->node);
+    sim_db_spare_reads(w->db, false);
+    if (err != ERR_OK && !sim_disk_down(w->disk))
+        world_fail(w, "the rows cannot be read: %s", error.text);
+    return err == ERR_OK;
+}
+
 /* What the node must make of a fault that struck within this step. */
 void storage_look(struct world *w)
 {

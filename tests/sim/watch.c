@@ -208,26 +208,11 @@ static const struct kv_row *row_of(const struct kv_result *result, struct span k
     return NULL;
 }
 
-/* False when the storage failed. */
 static bool read_rows(struct world *w, struct span *keys, size_t n, int64_t now,
                       struct kv_result *result)
 {
-    struct tenant_id tenant = TENANT_DEFAULT;
-    struct error error;
-    bool due;
     struct kv_op op = {.type = KV_GET_MANY, .ns = SINK_NAMESPACE, .keys = keys, .n_keys = n};
-    struct state *s = node_read_begin(w->node);
-    enum err err = kv_read(s, &tenant, &op, 1, now, now, result, &due, &error);
-    if (err != ERR_OK && !sim_disk_down(w->disk) && storage_failed(w)) {
-        /* A failure that was meant for the node came to this look, which must miss nothing. */
-        kv_result_deinit(result);
-        *result = (struct kv_result){0};
-        err = kv_read(s, &tenant, &op, 1, now, now, result, &due, &error);
-    }
-    node_read_end(w->node);
-    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
-        world_fail(w, "the rows cannot be read: %s", error.text);
-    return err == ERR_OK;
+    return storage_read_rows(w, &op, now, result);
 }
 
 static void look_queue(struct look *at, const struct kv_result *result, const struct span *keys)

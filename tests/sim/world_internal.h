@@ -139,6 +139,9 @@ void storage_befall(struct world *w);
 void storage_befall_boot(struct world *w); /* before it */
 /* An operation of the disk or the state database has failed since the boot. */
 bool storage_failed(const struct world *w);
+/* The simulator's own look at the node's rows, which no failure meant for the node comes to. False
+ * when the disk is down. */
+bool storage_read_rows(struct world *w, struct kv_op *op, int64_t now, struct kv_result *out);
 void storage_look(struct world *w); /* after each step, and after a boot */
 void storage_heal(struct world *w); /* with the reboot */
 

@@ -436,6 +436,9 @@ TEST(the_model_fails_to_read_as_told)
     f.db->ops->iter_free(it);
     CHECK_EQ(f.db->ops->get(f.db, SPAN_LIT("a"), &value, &f.error), ERR_OK);
     sim_db_fail_next_read(f.db, 0);
+    sim_db_spare_reads(f.db, true);
+    CHECK_EQ(f.db->ops->get(f.db, SPAN_LIT("a"), &value, &f.error), ERR_OK);
+    sim_db_spare_reads(f.db, false);
     CHECK_EQ(f.db->ops->get(f.db, SPAN_LIT("a"), &value, &f.error), ERR_IO);
     expect_all(&f, "a=1 b=1");
     buf_deinit(&value);
