@@ -134,9 +134,12 @@ static enum err load(struct state *s, const struct uuid *cluster, struct error *
 {
     TRY(load_meta(s, cluster, error));
     struct db_iter *it = s->db->ops->iter_new(s->db);
+    s->loading = true;
     enum err err = load_kind(s, it, STATE_KIND_QUEUE, error);
     if (err == ERR_OK)
         err = load_kind(s, it, STATE_KIND_PARTITION, error);
+    if (err == ERR_OK)
+        state_loaded(s);
     if (err == ERR_OK)
         err = load_kind(s, it, STATE_KIND_PIN, error);
     s->db->ops->iter_free(it);

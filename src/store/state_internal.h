@@ -72,6 +72,7 @@ struct state {
     struct map64 ids; /* id -> queue, live or dead and pinned */
     struct map pins;  /* tenant and key -> pin */
     struct partition_table table;
+    bool loading;             /* the table is made when all partitions are there */
     size_t queue_count;       /* live */
     uint64_t partition_count; /* of live queues */
     uint64_t epoch;           /* 1 + number of freezes */
@@ -100,6 +101,8 @@ void state_partition_encode(const struct partition *p, struct buf *value);
 void state_pin_key(const struct tenant_id *tenant, struct span key, struct buf *out);
 
 /* state_tables.c */
+/* Ends loading: makes the table of partitions in one go, sized for them. */
+void state_loaded(struct state *s);
 void state_queue_attach(struct state *s, struct queue *q); /* into the maps, when loaded */
 struct partition *state_partition_attach(struct state *s, struct queue *q, uint64_t id,
                                          struct span name);

@@ -16,6 +16,8 @@
 #include "base/mem.h"
 #include "store/state_format.h"
 
+#define INDEX_AHEAD 16u
+
 void id_list_add(struct id_list *list, uint64_t id)
 {
     if (list->n == list->cap) {
@@ -66,6 +68,18 @@ static void table_add(struct partition_table *t, struct partition *p)
     struct partition **bucket = table_bucket(t, p->hash);
     p->next_in_bucket = *bucket;
     *bucket = p;
+}
+
+/* Makes room for `count` at once. */
+static void table_size(struct partition_table *t, size_t count)
+{
+    ASSERT(t->n == 0);
+    if (count == 0)
+        return;
+    t->buckets = MEM_ARRAY(struct partition *, count);
+    t->n = t->cap = count;
+    for (t->base = 1; 2 * t->base <= count;)
+        t->base *= 2;
 }
 
 static void table_remove(struct partition_table *t, struct partition *p)
@@ -400,7 +414,8 @@ struct partition *state_partition_attach(struct state *s, struct queue *q, uint6
     p->queue = q;
     p->name = span_make(text, name.len);
     p->hash = partition_hash(q, name);
-    table_add(&s->table, p);
+    if (!s->loading)
+        table_add(&s->table, p);
     if (q->partition_count == q->partition_cap) {
         q->partition_cap = q->partition_cap == 0 ? 1 : q->partition_cap * 2;
         q->partitions = mem_grow(q->partitions, q->partition_cap * sizeof(struct partition *));
@@ -408,6 +423,35 @@ struct partition *state_partition_attach(struct state *s, struct queue *q, uint6
     q->partitions[q->partition_count++] = p;
     s->partition_count++;
     return p;
+}
+
+/* The partitions lie in memory as they were loaded, their buckets do not: each is asked for ahead. */
+static void index_partitions(struct partition_table *t, struct partition **list, size_t n)
+{
+    for (size_t i = 0; i < n + INDEX_AHEAD; i++) {
+        if (i < n)
+            __builtin_prefetch(table_bucket(t, list[i]->hash), 1);
+        if (i < INDEX_AHEAD)
+            continue;
+        struct partition *p = list[i - INDEX_AHEAD];
+        struct partition **bucket = table_bucket(t, p->hash);
+        p->next_in_bucket = *bucket;
+        *bucket = p;
+        t->count++;
+    }
+}
+
+void state_loaded(struct state *s)
+{
+    size_t at = 0;
+    uint64_t id;
+    void *value;
+    table_size(&s->table, s->partition_count);
+    while (map64_next(&s->ids, &at, &id, &value)) {
+        struct queue *q = value;
+        index_partitions(&s->table, q->partitions, q->partition_count);
+    }
+    s->loading = false;
 }
 
 struct partition *state_partition_create(struct state *s, struct queue *q, struct span name,
