@@ -290,6 +290,7 @@ void sink_status_put(struct sink *s, struct buf *out)
     put_pins(s, &pins); /* before the lock: it takes the state's */
     json_writer_init(&w, out);
     pthread_mutex_lock(&s->lock);
+    sink_look_idle(s);
     json_begin_object(&w);
     json_key(&w, "controlPlane");
     json_begin_object(&w);

@@ -215,6 +215,7 @@ void sink_metrics_put(struct sink *s, struct buf *out)
     if (safe_lag < 0)
         safe_lag = 0;
     pthread_mutex_lock(&s->lock);
+    sink_look_idle(s);
     queue_family(s, out, "queen_s3_lag_seconds", METRIC_GAUGE,
                  "safeTime minus completeThrough on the owning node.", value_lag);
     safe_lag_family(s, out, safe_lag);

@@ -13,11 +13,13 @@
 #define PROBE_WAIT_MAX_US 60000000
 #define LEAVE_US 10000000
 #define BEAT_LIMIT 1000
+#define LIST_PIECE 4096u /* queues looked at per hold of the state's lock */
 
 void sink_unit_init(struct sink *s)
 {
     s->unit.inbox_last = &s->unit.inbox_first;
     s->unit.list_us = INT64_MAX;
+    s->unit.listed_id = 1;
     s->unit.phase = s->settings == NULL ? UNIT_ENDED : UNIT_PROBE;
     s->unit.rng = entropy_u64(s->options.entropy);
     placement_init(&s->unit.placement, s->ttl_us);
@@ -90,10 +92,11 @@ static void begin_running(struct sink *s)
     s->unit.phase = UNIT_RUN;
     s->unit.next_us = now; /* the first beat */
     s->unit.list_us = s->settings->all_queues ? now : INT64_MAX;
-    for (size_t i = 0; i < s->settings->n_queues; i++) {
-        if (sink_slot_find(s, span_str(s->settings->queues[i])) == NULL)
-            sink_slot_add(s, span_str(s->settings->queues[i]));
-    }
+    struct sink_names names = {.text = BUF_INIT};
+    for (size_t i = 0; i < s->settings->n_queues; i++)
+        sink_names_add(&names, span_str(s->settings->queues[i]));
+    sink_slots_add(s, &names);
+    sink_names_deinit(&names);
 }
 
 static void probe_answer(struct sink *s, const struct op *op)
@@ -116,26 +119,9 @@ static void probe_answer(struct sink *s, const struct op *op)
 
 /* --- listing: queues=* --- */
 
-/* Names, one behind the other. */
-struct names {
-    struct buf text;
-    size_t *ends;
-    size_t n, cap;
-};
-
-static void names_add(struct names *names, struct span name)
-{
-    if (names->n == names->cap) {
-        names->cap = names->cap == 0 ? 16 : 2 * names->cap;
-        names->ends = mem_grow(names->ends, names->cap * sizeof(*names->ends));
-    }
-    buf_put_span(&names->text, name);
-    names->ends[names->n++] = names->text.len;
-}
-
 /* A queue that was deleted behind an intent of this sink is not listed any more, but its window is to be finished
  * (storage rule 8): its pin names it. */
-static void add_pinned(struct sink *s, struct state *state, struct names *names)
+static void add_pinned(struct sink *s, struct state *state, struct sink_names *names)
 {
     const struct pin **pins = NULL;
     struct buf prefix = BUF_INIT;
@@ -146,36 +132,42 @@ static void add_pinned(struct sink *s, struct state *state, struct names *names)
         const struct queue *q = state_queue_by_id(state, pins[i]->queue_id);
         if (q != NULL && q->dead && span_starts_with(pins[i]->key, buf_span(&prefix)) &&
             memcmp(&pins[i]->tenant, &s->tenant, sizeof(s->tenant)) == 0)
-            names_add(names, q->name);
+            sink_names_add(names, q->name);
     }
     buf_deinit(&prefix);
     mem_free(pins);
 }
 
+/* The queues made since the last listing: ids rise, so what was seen is not looked at again. Not locked. */
+static void add_made(struct sink *s, struct sink_names *names)
+{
+    for (bool more = true; more;) {
+        struct state *state = node_read_begin(s->options.node);
+        uint64_t end = state_meta(state)->next_queue_id;
+        for (unsigned i = 0; i < LIST_PIECE && s->unit.listed_id < end; i++) {
+            const struct queue *q = state_queue_by_id(state, s->unit.listed_id++);
+            if (q != NULL && !q->dead && memcmp(&q->tenant, &s->tenant, sizeof(s->tenant)) == 0)
+                sink_names_add(names, q->name);
+        }
+        more = s->unit.listed_id < end;
+        if (!more)
+            add_pinned(s, state, names);
+        node_read_end(s->options.node);
+    }
+}
+
 static void list(struct sink *s)
 {
     int64_t every = 10 * (int64_t)s->node->discovery_interval_ms * 1000;
-    struct names names = {.text = BUF_INIT};
-    struct queue **queues = NULL;
+    struct sink_names names = {.text = BUF_INIT};
 
     pthread_mutex_unlock(&s->lock);
-    struct state *state = node_read_begin(s->options.node);
-    size_t n = state_queue_list(state, &s->tenant, &queues);
-    for (size_t i = 0; i < n; i++)
-        names_add(&names, queues[i]->name);
-    add_pinned(s, state, &names);
-    node_read_end(s->options.node);
+    add_made(s, &names);
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < names.n && !s->draining; i++) {
-        size_t from = i == 0 ? 0 : names.ends[i - 1];
-        struct span name = span_make(names.text.ptr + from, names.ends[i] - from);
-        if (sink_slot_find(s, name) == NULL)
-            sink_slot_add(s, name);
-    }
+    if (!s->draining)
+        sink_slots_add(s, &names);
     s->unit.list_us = sink_now(s) + (every < US_PER_SEC ? US_PER_SEC : every);
-    mem_free(queues);
-    mem_free(names.ends);
-    buf_deinit(&names.text);
+    sink_names_deinit(&names);
 }
 
 /* --- presence --- */
