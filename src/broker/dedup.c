@@ -176,14 +176,77 @@ void dedup_window_set(struct state *s, struct queue *q, int32_t window, int64_t 
 
 /* --- sweeping --- */
 
+/* Which buckets of each class some queue still needs, gathered over many short holds of the lock.
+ * Meanwhile nothing is needed that was not before: the stamps that count of a queue begin at a
+ * moment that never moves back, and a queue made meanwhile has no rows in the buckets before
+ * now's, which alone are dropped. */
+
+#define SWEEP_EVERY_US (16 * US_PER_SEC) /* an eighth of the narrowest bucket */
+#define SWEEP_QUEUES 4096u               /* per hold of the lock */
+
 struct bucket_range {
     uint32_t from, to; /* both inclusive */
+};
+
+struct class_needs {
+    struct bucket_range *at;
+    size_t n, cap;
+};
+
+struct sweep {
+    struct state *s;
+    int64_t now;
+    struct class_needs needs[QUEUE_DEDUP_CLASSES];
 };
 
 static int range_order(const void *a, const void *b)
 {
     const struct bucket_range *ra = a, *rb = b;
     return (ra->from > rb->from) - (ra->from < rb->from);
+}
+
+/* Nearly all queues need the same buckets as one before them. */
+static void need(struct class_needs *needs, uint32_t from, uint32_t to)
+{
+    for (size_t i = needs->n; i > 0 && i + 8 > needs->n; i--) {
+        struct bucket_range *r = &needs->at[i - 1];
+        if (from > r->to || to < r->from)
+            continue;
+        r->from = from < r->from ? from : r->from;
+        r->to = to > r->to ? to : r->to;
+        return;
+    }
+    if (needs->n == needs->cap) {
+        needs->cap = needs->cap == 0 ? 8 : 2 * needs->cap;
+        needs->at = mem_grow(needs->at, needs->cap * sizeof(*needs->at));
+    }
+    needs->at[needs->n++] = (struct bucket_range){from, to};
+}
+
+static void queue_needs(struct sweep *w, const struct queue *q)
+{
+    for (uint32_t left = q->dedup_classes; left != 0; left &= left - 1) {
+        unsigned c = (unsigned)__builtin_ctz(left);
+        int64_t from, to;
+        if (interval(q, c, w->now, &from, &to))
+            need(&w->needs[c - QUEUE_DEDUP_CLASS_MIN], bucket_of(c, from), bucket_of(c, to));
+    }
+}
+
+static void gather_needs(struct sweep *w)
+{
+    uint64_t id = 1;
+    for (bool more = true; more;) {
+        state_read_lock(w->s);
+        uint64_t end = state_meta(w->s)->next_queue_id;
+        for (unsigned i = 0; i < SWEEP_QUEUES && id < end; i++, id++) {
+            const struct queue *q = state_queue_by_id(w->s, id);
+            if (q != NULL && !q->dead)
+                queue_needs(w, q);
+        }
+        more = id < end;
+        state_read_unlock(w->s);
+    }
 }
 
 /* Drops buckets [from, to) of a class, when there is any row in them. */
@@ -195,41 +258,42 @@ static void drop_buckets(struct state *s, unsigned c, uint32_t from, uint32_t to
         return;
     be32_put(first + DEDUP_BUCKET_AT, from);
     be32_put(end + DEDUP_BUCKET_AT, to);
-    struct span to_key = span_make(end, sizeof(end));
-    struct state_iter *it = state_iter_new(s, span_make(first, sizeof(first)));
+    struct span from_key = span_make(first, sizeof(first)), to_key = span_make(end, sizeof(end));
+    state_read_lock(s);
+    struct state_iter *it = state_iter_new(s, from_key);
     bool any = state_iter_valid(it) && span_cmp(state_iter_key(it), to_key) < 0;
     state_iter_free(it);
-    if (any)
-        state_rows_drop(s, span_make(first, sizeof(first)), to_key);
+    state_read_unlock(s);
+    if (!any)
+        return;
+    state_write_lock(s);
+    state_rows_drop(s, from_key, to_key);
+    state_write_unlock(s);
 }
 
-static void sweep_class(struct state *s, unsigned c, struct queue **queues, size_t count,
-                        int64_t now, struct bucket_range *needed)
+static void sweep_class(struct state *s, unsigned c, struct class_needs *needs, uint32_t now)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < count; i++) {
-        int64_t from, to;
-        if (interval(queues[i], c, now, &from, &to))
-            needed[n++] = (struct bucket_range){bucket_of(c, from), bucket_of(c, to)};
-    }
-    if (n != 0)
-        qsort(needed, n, sizeof(*needed), range_order);
+    if (needs->n != 0)
+        qsort(needs->at, needs->n, sizeof(*needs->at), range_order);
     uint32_t at = 0; /* below it everything is dropped or needed */
-    for (size_t i = 0; i < n; i++) {
-        drop_buckets(s, c, at, needed[i].from);
-        if (needed[i].to >= at)
-            at = needed[i].to + 1;
+    for (size_t i = 0; i < needs->n; i++) {
+        drop_buckets(s, c, at, needs->at[i].from);
+        if (needs->at[i].to >= at)
+            at = needs->at[i].to + 1;
     }
-    drop_buckets(s, c, at, bucket_of(c, now));
+    drop_buckets(s, c, at, now);
 }
 
-void dedup_sweep(struct state *s, int64_t now)
+void dedup_sweep(struct state *s, int64_t *last, int64_t now)
 {
-    struct queue **queues;
-    size_t count = state_queue_list(s, NULL, &queues);
-    struct bucket_range *needed = MEM_ARRAY(struct bucket_range, count + 1);
-    for (unsigned c = QUEUE_DEDUP_CLASS_MIN; c <= QUEUE_DEDUP_CLASS_MAX; c++)
-        sweep_class(s, c, queues, count, now, needed);
-    mem_free(needed);
-    mem_free(queues);
+    struct sweep w = {.s = s, .now = now};
+    if (now - *last < SWEEP_EVERY_US)
+        return;
+    *last = now;
+    gather_needs(&w);
+    for (unsigned c = QUEUE_DEDUP_CLASS_MIN; c <= QUEUE_DEDUP_CLASS_MAX; c++) {
+        struct class_needs *needs = &w.needs[c - QUEUE_DEDUP_CLASS_MIN];
+        sweep_class(s, c, needs, bucket_of(c, now));
+        mem_free(needs->at);
+    }
 }

@@ -23,8 +23,9 @@ ERR_CHECK enum err dedup_find(struct state *s, const struct partition *p,
                               struct error *error);
 void dedup_put(struct state *s, struct partition *p, struct span transaction_id,
                const struct dedup_hit *row);
-/* Drops whole buckets that no window can reach any more at `now`. Changes nothing that can be seen;
- * local housekeeping (checkpoint thread), write lock. */
-void dedup_sweep(struct state *s, int64_t now);
+/* Drops whole buckets that no window can reach any more at `now`, the clock of something applied;
+ * *last is when that was done last, 0 at first: not more often than makes sense. Changes nothing
+ * that can be seen; local housekeeping (checkpoint thread). Takes the state's locks itself. */
+void dedup_sweep(struct state *s, int64_t *last, int64_t now);
 
 #endif

@@ -89,6 +89,7 @@ struct node {
 
     /* Checkpoint thread. */
     int64_t last_checkpoint_mono;
+    int64_t dedup_swept; /* log clock */
     int64_t last_short_said_mono;
     int64_t last_space_check_mono;
 

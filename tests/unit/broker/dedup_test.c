@@ -18,6 +18,12 @@ static size_t row_count(struct state *s)
     return n;
 }
 
+static void sweep_now(struct rig *r)
+{
+    int64_t never = 0;
+    dedup_sweep(r->s, &never, r->clock);
+}
+
 TEST(the_window_ends_exactly)
 {
     static const int32_t windows[] = {1, 60, 1023, 1024, 1025, 3600, 86400, 31536000, INT32_MAX};
@@ -56,12 +62,12 @@ TEST(a_raised_window_reaches_back_to_where_the_old_one_began)
         (void)rig_push_one(&r, 1, "q", "p", "old");
         (void)rig_push_one(&r, 10 * SEC, "q", "p", "new");
         if (sweep)
-            dedup_sweep(r.s, r.clock);
+            sweep_now(&r);
         rig_set_window(&r, 595 * SEC, "q", 1000000);
         for (unsigned i = 0; i < 20; i++) { /* far beyond the old class */
             CHECK_EQ(rig_push_one(&r, 5000 * SEC, "q", "p", "new").status, PUSH_DUPLICATE);
             if (sweep) {
-                dedup_sweep(r.s, r.clock);
+                sweep_now(&r);
                 rig_reopen(&r);
             }
         }
@@ -95,15 +101,15 @@ TEST(a_sweep_leaves_nothing_of_the_past)
         (void)rig_push_one(&r, 10 * SEC, "a", "p", NULL);
         (void)rig_push_one(&r, 10 * SEC, "b", "p", NULL);
     }
-    dedup_sweep(r.s, r.clock);
+    sweep_now(&r);
     CHECK(row_count(r.s) > 100 + 600 / 20);
     CHECK(row_count(r.s) < 100 + 50); /* 600 s of a, rounded up to buckets of 128 s */
     (void)rig_push_one(&r, 200000 * SEC, "a", "p", NULL);
-    dedup_sweep(r.s, r.clock);
+    sweep_now(&r);
     CHECK_EQ(row_count(r.s), 1);
     (void)rig_delete(&r, "a");
     (void)rig_push_one(&r, 2000 * SEC, "b", "p", NULL);
-    dedup_sweep(r.s, r.clock);
+    sweep_now(&r);
     CHECK_EQ(row_count(r.s), 1);
     rig_reopen(&r);
     CHECK_EQ(row_count(r.s), 1);
@@ -191,7 +197,7 @@ static void model_run(uint64_t seed)
             rig_set_window(&r, random_step(&rng), queue_names[queue], window);
             model_window(m, queue, window, r.clock);
         } else if (choice < 10) {
-            dedup_sweep(r.s, r.clock);
+            sweep_now(&r);
         } else if (choice < 11) {
             rig_reopen(&r);
         } else {
@@ -201,6 +207,35 @@ static void model_run(uint64_t seed)
     }
     rig_close(&r);
     mem_free(m);
+}
+
+/* Goal: the sweep drops what no queue needs and nothing else, with many queues of other windows. */
+TEST(every_queue_keeps_its_buckets)
+{
+    static const int32_t windows[] = {60, 900, 1024, 1025, 5000, 40000, 86400};
+    enum { MANY = 7 * 40 };
+    struct rig r;
+    char name[16];
+    rig_open(&r);
+    for (unsigned i = 0; i < MANY; i++) {
+        (void)snprintf(name, sizeof(name), "q%u", i);
+        rig_set_window(&r, i * 7 % 50 * SEC, name, windows[i % 7]);
+        (void)rig_push_one(&r, 1, name, "p", "a");
+    }
+    r.clock += 2000 * SEC;
+    sweep_now(&r);
+    for (unsigned i = 0; i < MANY; i++) { /* pushed less than 8,860 s ago */
+        bool kept = windows[i % 7] >= 10000;
+        (void)snprintf(name, sizeof(name), "q%u", i);
+        if (kept)
+            CHECK_EQ(rig_push_one(&r, 0, name, "p", "a").status, PUSH_DUPLICATE);
+        if (windows[i % 7] <= 1025)
+            CHECK_EQ(rig_push_one(&r, 0, name, "p", "a").status, PUSH_QUEUED);
+    }
+    r.clock += 200000 * SEC;
+    sweep_now(&r);
+    CHECK_EQ(row_count(r.s), 0);
+    rig_close(&r);
 }
 
 TEST(random_windows_and_sweeps_agree_with_a_plain_model)

@@ -296,7 +296,8 @@ static void disturb(struct world *w)
     if (prng_chance(&w->rng, 30))
         checkpoint_step(w);
     if (prng_chance(&w->rng, 15))
-        dedup_sweep(w->replica, state_meta(w->replica)->last_clock);
+        int64_t never = 0;
+    dedup_sweep(w->replica, &never, state_meta(w->replica)->last_clock);
     if (prng_chance(&w->rng, 15))
         kv_sweep(w->replica, state_meta(w->replica)->last_clock, 3);
     if (prng_chance(&w->rng, 20))
