@@ -22,6 +22,7 @@
 #include "s3/s3_client.h"
 #include "sink/settings_table.h"
 #include "sink/sink.h"
+#include "status/families.h"
 
 #include <unistd.h>
 
@@ -566,6 +567,15 @@ static int settings_doc(void)
     return 0;
 }
 
+static int metrics_doc(void)
+{
+    struct buf text = BUF_INIT;
+    metrics_doc_put(&text);
+    print(&text);
+    buf_deinit(&text);
+    return 0;
+}
+
 static int version(void)
 {
     printf("queen " QUEEN_VERSION "\n");
@@ -586,6 +596,7 @@ int main(int argc, char **argv)
         {"-V", version},
         {"version", version},
         {"--settings-doc", settings_doc},
+        {"--metrics-doc", metrics_doc},
     };
     process_begin();
     if (argc < 2)
