@@ -524,6 +524,7 @@ int main(int argc, char **argv)
         {"version", manual_version},
         {"--settings-doc", manual_settings},
         {"--api-doc", manual_api},
+        {"--metrics-doc", manual_metrics},
     };
     process_begin();
     if (argc < 2)

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "config/config.h"
 #include "sink/settings_table.h"
+#include "status/families.h"
 
 #include <stdio.h>
 
@@ -70,6 +71,15 @@ int manual_api(void)
 {
     struct buf text = BUF_INIT;
     api_doc_put(&text);
+    print(&text);
+    buf_deinit(&text);
+    return 0;
+}
+
+int manual_metrics(void)
+{
+    struct buf text = BUF_INIT;
+    metrics_doc_put(&text);
     print(&text);
     buf_deinit(&text);
     return 0;
