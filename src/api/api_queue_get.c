@@ -11,9 +11,7 @@
 #include "base/utf8.h"
 
 #define PARTITIONS_MAX 10000u
-#define STEP 4096u        /* partitions per hold of the read lock */
-#define LIMIT_DEFAULT 610 /* of /resources/partitions */
-#define LIMIT_MAX 5000
+#define STEP 4096u /* partitions per hold of the read lock */
 
 struct row {
     struct span name; /* in the look's arena */
@@ -299,7 +297,7 @@ static void put_lane(struct json_writer *w, const struct partition *p)
     json_end_object(w);
 }
 
-/* At most LIMIT_MAX rows over all holds of the lock together. */
+/* At most PARTITIONS_LIMIT_MAX rows over all holds of the lock together. */
 static bool put_lanes(void *ctx, const struct queue *q)
 {
     struct partitions *p = ctx;
@@ -343,9 +341,9 @@ void api_partitions(struct api *a, struct http_request *http, struct span rest)
 {
     (void)rest;
     struct refusal refusal;
-    int64_t limit = LIMIT_DEFAULT;
-    if (query_integer(http_request_query(http), "limit", 1, LIMIT_MAX, &limit, &refusal) !=
-        ERR_OK) {
+    int64_t limit = PARTITIONS_LIMIT_DEFAULT;
+    if (query_integer(http_request_query(http), "limit", 1, PARTITIONS_LIMIT_MAX, &limit,
+                      &refusal) != ERR_OK) {
         answer_query_refusal(http, &refusal);
         return;
     }

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/request.h"
+#include "api/route.h"
 #include "api/timers.h"
 #include "status/families.h"
 

@@ -5,6 +5,9 @@
 
 #include "api/internal.h"
 
+#define PARTITIONS_LIMIT_DEFAULT 610 /* of GET /api/v1/resources/partitions */
+#define PARTITIONS_LIMIT_MAX 5000
+
 void put_uuid(struct json_writer *w, const char *key, const struct uuid *id);
 void put_number(struct json_writer *w, const char *key, uint64_t n);
 void put_time(struct json_writer *w, const char *key, int64_t us); /* 0: null */
