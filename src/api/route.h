@@ -68,7 +68,7 @@ struct route_answer {
 
 struct route_doc {
     const char *text;                   /* what it does, one line */
-    const struct route_field *fields;   /* NULL: takes none */
+    const struct route_field *fields;   /* NULL: takes none; a POST says so with route_no_fields */
     const struct route_answer *answers; /* successes first */
 };
 
@@ -82,6 +82,7 @@ struct route {
 
 extern const struct route api_routes[];
 extern const size_t api_route_count;
+extern const struct route_field route_no_fields[];
 
 const char *route_method_text(enum http_method method);
 

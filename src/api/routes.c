@@ -21,4 +21,6 @@ const struct route api_routes[] = {
     {HTTP_GET, "/metrics/prometheus", api_metrics_text, ACCESS_PUBLIC, &metrics_text_doc},
 };
 
+const struct route_field route_no_fields[] = {{0}};
+
 const size_t api_route_count = sizeof(api_routes) / sizeof(api_routes[0]);
