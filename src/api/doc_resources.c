@@ -114,5 +114,5 @@ static const struct route_answer refresh_answers[] = {
     ANSWERS_END,
 };
 
-const struct route_doc stats_refresh_doc = {"Does nothing: figures are always those of now.", NULL,
-                                            refresh_answers};
+const struct route_doc stats_refresh_doc = {"Does nothing: figures are always those of now.",
+                                            route_no_fields, refresh_answers};

@@ -68,7 +68,7 @@ struct route_answer {
 
 struct route_doc {
     const char *text;                   /* what it does, one line */
-    const struct route_field *fields;   /* NULL: takes none; a POST says so with route_no_fields */
+    const struct route_field *fields;   /* NULL: none; of a POST: route_no_fields */
     const struct route_answer *answers; /* successes first */
 };
 
