@@ -4,8 +4,9 @@
 
 #include "api/api.h"
 #include "api/request.h"
+#include "api/route.h"
 #include "api/timers.h"
-#include "status/metrics.h"
+#include "status/families.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -120,6 +121,11 @@ void waiter_park(struct waiter *w, int64_t due_us);
 void waiter_deinit(struct waiter *w);          /* in a run: no other will come */
 void waits_hook(void *api, uint64_t queue_id); /* node_hook_fn */
 void waits_wake_all(struct api *a);
+
+/* --- status --- */
+
+double api_uptime_seconds(const struct api *a);
+uint64_t process_resident_bytes(void); /* 0 where /proc does not tell */
 
 /* --- routes -------------------------------------------------------------------------------------
  */

@@ -113,6 +113,8 @@ void queue_options_put(struct buf *out, const struct queue_options *o);
 
 /* --- kv --- */
 
+#define KV_KEYS_MAX 1024u /* in one call, unless QUEEN_KV_MAX_KEYS_PER_CALL says otherwise */
+
 struct kv_limits {
     size_t value_max;
     size_t ops_max;
