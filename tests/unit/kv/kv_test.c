@@ -771,7 +771,7 @@ TEST(sizes_count_keys_and_values_of_each_namespace)
 
 TEST(damaged_rows_of_index_and_size_are_found)
 {
-    static const struct {
+    const struct {
         struct span key, value;
     } rows[] = {
         {SPAN_LIT("E"), SPAN_LIT("\0\0\0\0")},
