@@ -68,7 +68,7 @@ struct route_answer {
 
 struct route_doc {
     const char *text;                   /* what it does, one line */
-    const struct route_field *fields;   /* NULL: takes none */
+    const struct route_field *fields;   /* NULL: none; of a POST: route_no_fields */
     const struct route_answer *answers; /* successes first */
 };
 
@@ -82,6 +82,7 @@ struct route {
 
 extern const struct route api_routes[];
 extern const size_t api_route_count;
+extern const struct route_field route_no_fields[];
 
 const char *route_method_text(enum http_method method);
 
@@ -89,6 +90,9 @@ const char *route_method_text(enum http_method method);
 extern const struct route_doc push_doc, fetch_doc, changed_doc;
 /* doc_queues.c */
 extern const struct route_doc configure_doc, queue_delete_doc;
+/* doc_resources.c */
+extern const struct route_doc queue_list_doc, queue_get_doc, partitions_doc, overview_doc,
+    namespaces_doc, tasks_doc, stats_refresh_doc;
 /* doc_kv.c */
 extern const struct route_doc kv_doc;
 /* doc_status.c */

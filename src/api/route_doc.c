@@ -102,7 +102,7 @@ void api_doc_put(struct buf *out)
         buf_puts(out, " -->\n**`");
         put_name(out, r);
         buf_printf(out, "`**: %s\n", r->doc->text);
-        if (r->doc->fields != NULL)
+        if (r->doc->fields != NULL && r->doc->fields != route_no_fields)
             put_fields(out, r->doc->fields);
         put_answers(out, r->doc->answers);
         buf_puts(out, "<!-- end -->\n");

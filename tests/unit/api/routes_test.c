@@ -39,7 +39,8 @@ static bool answers_are_said(const struct route *r, bool has_body)
 
 static bool is_said(const struct route *r)
 {
-    bool has_body = r->method == HTTP_POST || r->method == HTTP_PUT;
+    bool none = r->doc != NULL && r->doc->fields == route_no_fields;
+    bool has_body = (r->method == HTTP_POST || r->method == HTTP_PUT) && !none;
     bool takes = has_body || strchr(r->pattern, '*') != NULL;
     return r->doc != NULL && is_cell(r->doc->text) && (r->doc->fields != NULL || !takes) &&
            fields_are_said(r->doc->fields) && answers_are_said(r, has_body);
