@@ -174,17 +174,11 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
 /* Invisible housekeeping: rows and memory that no read can reach any more. */
 static void sweep(struct node *n)
 {
-<<<<<<< HEAD
     state_read_lock(n->state);
     int64_t now = state_meta(n->state)->last_clock;
     state_read_unlock(n->state);
     dedup_sweep(n->state, &n->dedup_swept, now);
     state_write_lock(n->state);
-    kv_sweep(n->state, now, SWEEP_ROWS);
-=======
-    state_write_lock(n->state);
-    dedup_sweep(n->state, state_meta(n->state)->last_clock);
->>>>>>> main
     bool more = state_reap(n->state, REAP_PARTITIONS);
     state_write_unlock(n->state);
     while (more) {

@@ -220,41 +220,10 @@ void sink_metrics_put(struct sink *s, struct buf *out)
     if (safe_lag < 0)
         safe_lag = 0;
     pthread_mutex_lock(&s->lock);
-<<<<<<< HEAD
     sink_look_idle(s);
-    queue_family(s, out, "queen_s3_lag_seconds", METRIC_GAUGE,
-                 "safeTime minus completeThrough on the owning node.", value_lag);
-    safe_lag_family(s, out, safe_lag);
-    queue_family(s, out, "queen_s3_windows_committed_total", METRIC_COUNTER, "Windows committed.",
-                 value_windows);
-    queue_family(s, out, "queen_s3_records_written_total", METRIC_COUNTER,
-                 "Records in committed windows.", value_records);
-    bytes_family(s, out);
-    queue_family(s, out, "queen_s3_records_lost_total", METRIC_COUNTER,
-                 "Records gone before the sink read them.", value_lost);
-    metrics_family(out, "queen_s3_window_records", METRIC_HISTOGRAM, "Records per window.");
-    metrics_histogram_put(out, "queen_s3_window_records", NULL, 0, &c->window_records);
-    metrics_family(out, "queen_s3_window_bytes", METRIC_HISTOGRAM, "Object bytes per window.");
-    metrics_histogram_put(out, "queen_s3_window_bytes", NULL, 0, &c->window_bytes);
-    one(out, "queen_s3_buffer_bytes", METRIC_GAUGE, "Buffered weight over all sinks.", s->buffered);
-    fetch_family(s, out);
-    queue_family(s, out, "queen_s3_discovery_partitions", METRIC_GAUGE, "Partitions of the queue.",
-                 value_partitions);
-    requests_family(s, out);
-    one(out, "queen_s3_commit_precondition_lost_total", METRIC_COUNTER,
-        "KV batches rolled back by a lost precondition.", c->precondition_lost);
-    queue_family(s, out, "queen_s3_checkpoint_age_windows", METRIC_GAUGE,
-                 "Committed window minus the window of the last checkpoint.", value_checkpoint_age);
-    one(out, "queen_s3_queues_given_back_total", METRIC_COUNTER,
-        "Queues handed off by the rebalancer.", c->given_back);
-    queue_family(s, out, "queen_s3_records_quoted_total", METRIC_COUNTER,
-                 "Records whose payload common readers cannot parse, written as a JSON string.",
-                 value_quoted);
-=======
     for (enum metric_id id = FAMILY_SINK_FIRST; id < FAMILY_COUNT; id++) {
         metrics_family(out, metric_family(id));
         put_samples(s, out, id, safe_lag);
     }
->>>>>>> main
     pthread_mutex_unlock(&s->lock);
 }
