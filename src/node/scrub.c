@@ -15,6 +15,7 @@
     (6 * INT64_C(3600000000))         /* spec/cluster.md 1.13, QUEEN_STORE_SCRUB_EVERY_S */
 #define SCRUB_BYTES_PER_S (16u << 20) /* far below what a disk reads */
 #define SCRUB_PAUSE_BYTES (1u << 20)
+#define SCRUB_LOG_BYTES (64u << 10) /* what a log counts beside its bytes: its files are opened */
 
 void node_damaged(struct node *n, const struct error *error)
 {
@@ -59,15 +60,15 @@ static bool scrub_pause(struct node *n, int64_t us)
 }
 
 /* Reads one log; paced unless `hurry`. False when the node closes or is stopped. */
-static bool scrub_log(struct node *n, uint64_t id, bool hurry)
+static bool scrub_log(struct node *n, uint64_t id, bool hurry, uint64_t *since_pause)
 {
     struct qlog *log = node_log_ref(n, id);
     struct qlog_run_data data = {0};
     struct error error = {0};
-    uint64_t since_pause = 0;
     bool go_on = true;
     if (log == NULL)
         return true;
+    *since_pause += SCRUB_LOG_BYTES;
     uint64_t at = qlog_start(log), end = qlog_end(log);
     while (go_on && at < end) {
         enum err err = qlog_read(log, at, &data, &error);
@@ -81,11 +82,11 @@ static bool scrub_log(struct node *n, uint64_t id, bool hurry)
             go_on = false;
             break;
         }
-        since_pause += data.head.next_position - at;
+        *since_pause += data.head.next_position - at;
         at = data.head.next_position;
-        if (!hurry && since_pause >= SCRUB_PAUSE_BYTES) {
-            go_on = scrub_pause(n, (int64_t)(since_pause * 1000000 / SCRUB_BYTES_PER_S));
-            since_pause = 0;
+        if (!hurry && *since_pause >= SCRUB_PAUSE_BYTES) {
+            go_on = scrub_pause(n, (int64_t)(*since_pause * 1000000 / SCRUB_BYTES_PER_S));
+            *since_pause = 0;
         }
     }
     qlog_run_data_deinit(&data);
@@ -97,9 +98,10 @@ static bool scrub_all(struct node *n, bool hurry)
 {
     uint64_t *ids = NULL;
     size_t count = log_ids(n, &ids);
+    uint64_t since_pause = 0;
     bool go_on = true;
     for (size_t i = 0; i < count && go_on; i++)
-        go_on = scrub_log(n, ids[i], hurry);
+        go_on = scrub_log(n, ids[i], hurry, &since_pause);
     mem_free(ids);
     return go_on;
 }

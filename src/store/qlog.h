@@ -87,6 +87,13 @@ uint64_t qlog_run_size(const struct qlog_run *run);
 ERR_CHECK enum err qlog_append(struct qlog *q, const struct qlog_run *run, uint64_t *position_out,
                                struct error *error);
 
+/* Writes the seals of all segments that are full. Until then their indexes are in memory, which
+ * readers do not notice; a start needs the seal of every segment but a log's last, so it comes
+ * before the sync that makes a log's length durable. ERR_NO_SPACE: the rest is left for the next
+ * time. One thread at a time, the one that destroys logs; blocks. */
+ERR_CHECK enum err qlog_set_seal(struct qlog_set *s, struct error *error);
+uint64_t qlog_set_seal_bytes(const struct qlog_set *s); /* what that may take. Any thread */
+
 uint64_t qlog_id(const struct qlog *q);
 uint64_t qlog_end(const struct qlog *q);   /* next position; acquire order. Any thread */
 uint64_t qlog_start(const struct qlog *q); /* first position still there. Any thread */

@@ -189,12 +189,12 @@ static enum err segment_seek_stamp(struct qlog_segment *seg, int64_t stamp,
 {
     struct qlog *q = seg->q;
     pthread_mutex_lock(&q->shared.lock);
-    bool active = q->shared.active_seg == seg;
+    const struct qlog_active *index = qlog_segment_index(seg);
     /* The end belongs to the look at the index: a run appended between the two would be skipped. */
-    if (active && !qlog_active_seek_stamp(&q->shared.active, stamp, position_out))
-        *position_out = qlog_end(q);
+    if (index != NULL && !qlog_active_seek_stamp(index, stamp, position_out))
+        *position_out = qlog_segment_end(seg);
     pthread_mutex_unlock(&q->shared.lock);
-    if (active)
+    if (index != NULL)
         return ERR_OK;
     if (seg->footer.last_stamp < stamp) {
         *position_out = qlog_segment_end(seg);
@@ -328,11 +328,11 @@ static enum err segment_around(struct qlog_segment *seg, uint64_t partition_id, 
 {
     struct qlog *q = seg->q;
     pthread_mutex_lock(&q->shared.lock);
-    bool active = q->shared.active_seg == seg;
-    if (active)
-        qlog_active_around(&q->shared.active, partition_id, offset, out);
+    const struct qlog_active *index = qlog_segment_index(seg);
+    if (index != NULL)
+        qlog_active_around(index, partition_id, offset, out);
     pthread_mutex_unlock(&q->shared.lock);
-    if (active)
+    if (index != NULL)
         return ERR_OK;
     enum err err = qlog_sealed_around(seg, partition_id, offset, out, error);
     if (err == ERR_NOT_FOUND) {

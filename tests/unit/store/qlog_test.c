@@ -10,10 +10,13 @@
 
 #define SEGMENT 2000u
 
+/* Every full segment is sealed then. */
 static void fill(struct fixture *f, struct model *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         CHECK_EQ(model_append(m, f->q, &f->error), ERR_OK);
+    CHECK_EQ(qlog_set_seal(f->set, &f->error), ERR_OK);
+    CHECK_EQ(qlog_set_seal_bytes(f->set), 0);
 }
 
 static void check(struct fixture *f, const struct model *m, size_t first)
@@ -604,6 +607,69 @@ TEST(torn_bytes_do_not_survive_a_seal)
     CHECK(longer > 0);
 }
 
+/* ---- Seals ---- */
+
+/* Goal: a full segment is read alike with its index in memory and with its seal, and a log may go
+ * while it owes seals. */
+TEST(segments_without_their_seal_are_read_like_the_others)
+{
+    for (unsigned round = 0; round < 8; round++) {
+        struct fixture f;
+        struct model m;
+        fixture_init(&f, false, SEGMENT);
+        model_init(&m, 70 + round, 5, 40);
+        for (size_t i = 0; i < 60; i++)
+            CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
+        uint64_t bytes = qlog_disk_bytes(f.q), need = qlog_set_seal_bytes(f.set);
+        CHECK(need > 0);
+        check(&f, &m, 0);
+        if (round % 2 == 0) {
+            CHECK_EQ(qlog_set_seal(f.set, &f.error), ERR_OK);
+            CHECK(qlog_disk_bytes(f.q) <= bytes + need);
+            check(&f, &m, 0);
+            reopen(&f, 0, model_end(&m));
+            check(&f, &m, 0);
+        }
+        fill(&f, &m, 1);
+        for (size_t i = 0; i < 60; i++)
+            CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
+        CHECK_EQ(qlog_destroy(f.q, &f.error), ERR_OK);
+        CHECK_EQ(qlog_set_seal_bytes(f.set), 0);
+        CHECK_EQ(qlog_set_seal(f.set, &f.error), ERR_OK);
+        model_deinit(&m);
+        fixture_deinit(&f);
+    }
+}
+
+/* Goal: a disk that is full while seals are written costs nothing but another time. */
+TEST(a_full_disk_leaves_seals_for_later)
+{
+    unsigned refused = 0;
+    for (unsigned room = 0; room < 16000; room += 300) {
+        struct fixture f;
+        struct model m;
+        fixture_init(&f, false, SEGMENT);
+        model_init(&m, room, 5, 40);
+        for (size_t i = 0; i < 40; i++)
+            CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
+        sim_disk_set_capacity(f.disk, sim_disk_used(f.disk) + room);
+        sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_IO, 0);
+        enum err err = qlog_set_seal(f.set, &f.error);
+        CHECK(err == ERR_OK || err == ERR_NO_SPACE);
+        refused += err == ERR_NO_SPACE;
+        check(&f, &m, 0);
+        sim_disk_set_capacity(f.disk, UINT64_C(1) << 40);
+        sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_OK, UINT64_MAX);
+        fill(&f, &m, 3);
+        CHECK_EQ(sim_disk_used(f.disk), qlog_disk_bytes(f.q));
+        reopen(&f, 0, model_end(&m));
+        check(&f, &m, 0);
+        model_deinit(&m);
+        fixture_deinit(&f);
+    }
+    CHECK(refused > 3);
+}
+
 /* ---- Losing power ---- */
 
 /* Goal: what lies below a recorded length survives every power cut, whatever happened since; what
@@ -627,7 +693,8 @@ static void power_cut_rounds(uint64_t seed)
             if (model_append(&m, f.q, &f.error) != ERR_OK)
                 break;
             if (prng_chance(&rng, 10)) { /* a checkpoint */
-                if (disk_sync_all(f.disk, &f.error) != ERR_OK)
+                if (qlog_set_seal(f.set, &f.error) != ERR_OK ||
+                    disk_sync_all(f.disk, &f.error) != ERR_OK)
                     break;
                 durable = m.n;
                 if (start > qlog_start(f.q) && qlog_trim(f.q, start, &f.error) != ERR_OK)
