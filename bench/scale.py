@@ -14,7 +14,7 @@ The broker runs with its default settings but where a line says otherwise. Stand
 import argparse
 import concurrent.futures
 import contextlib
-import json
+import datetime
 import os
 import pathlib
 import random
@@ -70,7 +70,7 @@ def timed(function):
 
 def pushes(broker, bodies, connections=4):
     """Pushes ready bodies over so many connections; seconds of each request."""
-    bodies = iter(bodies)
+    bodies = iter(bodies)  # made one ahead of another, by whoever needs the next
     lock = threading.Lock()
 
     def run():
@@ -174,18 +174,16 @@ def scrape(broker, name):
 # --- what is measured ---
 
 
-def lake(env, queues, **more):
+def lake(env, options, queues, **more):
     """Default settings of a sink but the bucket."""
     return {
         "QUEEN_S3_EMBEDDED": "true",
         "QUEEN_S3_QUEUES": queues,
         "QUEEN_S3_START": "earliest",
+        "QUEEN_S3_LEASE_TTL_MS": options.lease_ttl_ms,
         **env.store.settings(),
         **more,
     }
-
-
-NO_SINK = {"QUEEN_S3_EMBEDDED": None, "QUEEN_S3_QUEUES": None, "QUEEN_S3_ENDPOINT": None, "QUEEN_S3_BUCKET": None}
 
 
 def measure_queues(env, options):
@@ -217,10 +215,10 @@ def measure_queues(env, options):
     restart(broker, "SIGTERM", broker.sigterm)
     restart(broker, "kill -9", broker.kill)
     named = ",".join(f"q{i:06}" for i in range(min(n, 5)))
-    restart(broker, "a sink of five queues", broker.sigterm, **lake(env, named))
+    restart(broker, "a sink of five queues", broker.sigterm, **lake(env, options, named))
     time.sleep(options.settle)
     say("a sink of five queues: CPU idle", cpu_share(broker, options.seconds), "% of a core")
-    restart(broker, "a sink of all", broker.sigterm, **lake(env, "*"))
+    restart(broker, "a sink of all", broker.sigterm, **lake(env, options, "*"))
     owned(broker, n)
     push_beside(broker, "a sink of all", "beside", options.seconds)
     time.sleep(options.settle)
@@ -283,7 +281,7 @@ def measure_partitions(env, options):
     scrape(broker, "no sink")
     restart(broker, "SIGTERM", broker.sigterm)
     restart(broker, "kill -9", broker.kill)
-    restart(broker, "a sink", broker.sigterm, **lake(env, "wide", QUEEN_S3_MAX_WINDOW_MS=1000))
+    restart(broker, "a sink", broker.sigterm, **lake(env, options, "wide", QUEEN_S3_MAX_WINDOW_MS=1000))
     line = broker.wait_log("window committed queue=wide", timeout=HEALTHY)
     say("a window over all of them: from healthy to committed", seconds_since_boot(broker, line), "s", line.message)
     for name, value in line.fields.items():
@@ -302,8 +300,6 @@ def json_time(broker):
 
 
 def seconds_since_boot(broker, line):
-    import datetime
-
     def at(text):
         return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
 
@@ -318,13 +314,15 @@ def peak_mb(broker):
 def measure_idle(env, options):
     print("idle, ten seconds after boot")
     for n in options.idle:
-        broker = env.broker(lake(env, "*")).start()
+        broker = env.broker(lake(env, options, "*")).start()
         pushes(broker, batches((item(f"q{i:06}", "p") for i in range(n)), 100), 1)
         if n:
             owned(broker, n)
         broker.sigterm(timeout=HEALTHY)
         broker.start()
         time.sleep(10)
+        if n:
+            owned(broker, n)
         say(f"{n:,} queues: memory", memory_mb(broker), "MB")
         say(f"{n:,} queues: CPU", cpu_share(broker, options.idle_seconds), "% of a core", f"over {options.idle_seconds} s")
         broker.sigterm(timeout=HEALTHY)
@@ -437,6 +435,7 @@ def options_of(arguments):
     parser.add_argument("--gigabytes", type=float, default=10)
     parser.add_argument("--ids", type=int, default=20_000_000)
     parser.add_argument("--seconds", type=float, default=5, help="of each measured stretch")
+    parser.add_argument("--lease-ttl-ms", type=int, default=30000)
     parser.add_argument("--settle", type=float, default=10, help="seconds before a measurement of idle cost")
     return parser.parse_args(arguments)
 

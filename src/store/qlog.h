@@ -135,7 +135,9 @@ ERR_CHECK enum err qlog_scan(struct qlog *q, uint64_t position, uint64_t end,
 
 /* A run read whole, its checksum verified. Everything points into `bytes`. */
 struct qlog_run_data {
-    struct buf bytes; /* owned; reused from call to call */
+    struct buf bytes; /* owned; reused from call to call, with what it read ahead */
+    uint64_t log_id;  /* internal: of the last read, 0 = none; where its run ends in `bytes` */
+    size_t run_end;
     struct qlog_run_head head;
     struct span partition;
     struct qlog_record *records; /* head.count of them; owned */

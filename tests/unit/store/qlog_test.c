@@ -10,13 +10,18 @@
 
 #define SEGMENT 2000u
 
+static void seal(struct fixture *f)
+{
+    CHECK_EQ(qlog_set_seal(f->set, &f->error), ERR_OK);
+    CHECK_EQ(qlog_set_seal_bytes(f->set), 0);
+}
+
 /* Every full segment is sealed then. */
 static void fill(struct fixture *f, struct model *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         CHECK_EQ(model_append(m, f->q, &f->error), ERR_OK);
-    CHECK_EQ(qlog_set_seal(f->set, &f->error), ERR_OK);
-    CHECK_EQ(qlog_set_seal_bytes(f->set), 0);
+    seal(f);
 }
 
 static void check(struct fixture *f, const struct model *m, size_t first)
@@ -64,6 +69,7 @@ static void round_trip(bool real, unsigned partitions, uint32_t payload_max, uin
     model_init(&m, runs + partitions, partitions, payload_max);
     fill(&f, &m, runs);
     check(&f, &m, 0);
+    seal(&f);
     reopen(&f, 0, model_end(&m));
     check(&f, &m, 0);
     fill(&f, &m, 5);
@@ -234,6 +240,7 @@ TEST(a_run_larger_than_a_segment_gets_one_of_its_own)
     CHECK_EQ(fixture_files(&f), before + 2);
     CHECK_EQ(model_append_large(&m, f.q, 1024 * 1024, &f.error), ERR_OK);
     check(&f, &m, 0);
+    seal(&f);
     reopen(&f, 0, model_end(&m));
     check(&f, &m, 0);
     model_deinit(&m);
@@ -254,11 +261,13 @@ TEST(opening_cuts_at_every_run)
             fill(&f, &m, 40);
             model_cut(&m, cut);
             f.segment_bytes = cut % 3 == 0 ? SEGMENT : cut % 3 == 1 ? 300 : 1000000;
+            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
             CHECK(fixture_files(&f) <= cut);
             fill(&f, &m, 20);
             check(&f, &m, 0);
+            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
             model_deinit(&m);
@@ -301,8 +310,10 @@ TEST(disk_bytes_are_those_of_the_files)
     for (int round = 0; round < 4; round++) {
         struct disk_list list = {0};
         fill(&f, &m, 11);
-        if (round == 1)
+        if (round == 1) {
+            seal(&f);
             reopen(&f, 0, model_end(&m));
+        }
         if (round == 2)
             CHECK_EQ(qlog_trim(f.q, m.runs[15].position, &f.error), ERR_OK);
         CHECK_EQ(disk_list(f.disk, "data/qlog/7", &list, &f.error), ERR_OK);
@@ -533,13 +544,16 @@ TEST(a_full_disk_leaves_the_log_as_it_was)
                     CHECK_EQ(err, ERR_NO_SPACE);
                     failures++;
                     check(&f, &m, 0);
-                    if (i % 2 == 0)
+                    if (i % 2 == 0) {
+                        seal(&f);
                         reopen(&f, 0, model_end(&m));
+                    }
                     CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
                 }
             }
             CHECK(failures > 0 || skip > 0);
             check(&f, &m, 0);
+            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
             model_deinit(&m);
@@ -570,6 +584,7 @@ TEST(a_disk_that_fills_up_and_is_freed)
             }
         }
         check(&f, &m, 0);
+        seal(&f);
         reopen(&f, 0, model_end(&m));
         check(&f, &m, 0);
         model_deinit(&m);
@@ -598,7 +613,9 @@ TEST(torn_bytes_do_not_survive_a_seal)
         fill(&f, &m, 1);
         CHECK_EQ(model_append_large(&m, f.q, 100 * 1000, &f.error), ERR_OK);
         CHECK_EQ(fixture_files(&f), 2);
+        seal(&f);
         CHECK_EQ(sim_disk_used(f.disk), qlog_disk_bytes(f.q));
+        seal(&f);
         reopen(&f, 0, model_end(&m));
         check(&f, &m, 0);
         model_deinit(&m);
@@ -627,6 +644,7 @@ TEST(segments_without_their_seal_are_read_like_the_others)
             CHECK_EQ(qlog_set_seal(f.set, &f.error), ERR_OK);
             CHECK(qlog_disk_bytes(f.q) <= bytes + need);
             check(&f, &m, 0);
+            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
         }
@@ -639,6 +657,43 @@ TEST(segments_without_their_seal_are_read_like_the_others)
         model_deinit(&m);
         fixture_deinit(&f);
     }
+}
+
+/* Goal: what is read ahead is neither of another log nor older than the run asked for.
+ * Method: one reader goes over two logs that grow, in order and not. */
+TEST(a_reader_may_go_to_and_fro_between_growing_logs)
+{
+    struct fixture f;
+    struct model m[2];
+    struct prng rng;
+    struct qlog *q[2];
+    size_t at[2] = {0, 0};
+    struct qlog_run_data data = {0};
+    prng_init(&rng, 5);
+    fixture_init(&f, false, 8 * SEGMENT);
+    q[0] = f.q;
+    CHECK_EQ(qlog_create(f.set, FIXTURE_ID + 1, &q[1], &f.error), ERR_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        model_init(&m[i], 80 + i, 5, 40);
+        CHECK_EQ(model_append(&m[i], q[i], &f.error), ERR_OK);
+    }
+    for (unsigned step = 0; step < 5000; step++) {
+        unsigned i = (unsigned)prng_below(&rng, 10) / 9;
+        if (prng_chance(&rng, 20))
+            CHECK_EQ(model_append(&m[i], q[i], &f.error), ERR_OK);
+        if (at[i] == m[i].n || prng_chance(&rng, 3))
+            at[i] = prng_below(&rng, m[i].n);
+        const struct model_run *run = &m[i].runs[at[i]++];
+        CHECK_EQ(qlog_read(q[i], run->position, &data, &f.error), ERR_OK);
+        CHECK_EQ(data.head.position, run->position);
+        CHECK_EQ(data.head.next_position, run->next);
+        CHECK_EQ(data.head.partition_id, run->partition_id);
+        CHECK_EQ(data.head.first_offset, run->first_offset);
+    }
+    qlog_run_data_deinit(&data);
+    model_deinit(&m[0]);
+    model_deinit(&m[1]);
+    fixture_deinit(&f);
 }
 
 /* Goal: a disk that is full while seals are written costs nothing but another time. */
@@ -662,6 +717,7 @@ TEST(a_full_disk_leaves_seals_for_later)
         sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_OK, UINT64_MAX);
         fill(&f, &m, 3);
         CHECK_EQ(sim_disk_used(f.disk), qlog_disk_bytes(f.q));
+        seal(&f);
         reopen(&f, 0, model_end(&m));
         check(&f, &m, 0);
         model_deinit(&m);
