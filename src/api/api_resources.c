@@ -57,12 +57,18 @@ static bool put_queue(void *ctx, const struct queue *q)
     return true;
 }
 
-static void put_totals(struct json_writer *w)
+static enum err put_totals(const struct api_read *r, struct json_writer *w)
 {
-    static const char *const keys[] = {"kvRows", "kvBytes", "timerRows", "timerBytes"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        put_number(w, keys[i], 0);
-    }
+    struct kv_size kv;
+    struct state *s = node_read_begin(r->api->options.node);
+    enum err err = kv_size(s, &TENANT_DEFAULT, SPAN_LIT(""), &kv, NULL);
+    node_read_end(r->api->options.node);
+    TRY(err);
+    put_number(w, "kvRows", kv.rows);
+    put_number(w, "kvBytes", kv.bytes);
+    put_number(w, "timerRows", 0);
+    put_number(w, "timerBytes", 0);
+    return ERR_OK;
 }
 
 static enum err build_list(struct api_read *r, struct buf *body)
@@ -82,7 +88,7 @@ static enum err build_list(struct api_read *r, struct buf *body)
         json_key(&l->w, "stats");
         json_cstr(&l->w, "lanes");
     }
-    put_totals(&l->w);
+    TRY(put_totals(r, &l->w));
     json_end_object(&l->w);
     return ERR_OK;
 }
