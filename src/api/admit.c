@@ -1,5 +1,4 @@
-/* Admission of pushes and of large bodies, before they are read (spec/cluster.md 3,
- * spec/decisions.md 25).
+/* Admission of pushes, before their bodies are read (spec/cluster.md 3, spec/decisions.md 25).
  *
  * What counts is bytes: bodies being read and commands the node has not applied. A push that would
  * pass the limit is held with its body on the client's side, in order of arrival, until there is
@@ -13,8 +12,6 @@
 #include "api/internal.h"
 
 #include "base/mem.h"
-
-#define SMALL_BODY_BYTES (1u << 20) /* above what 1,024 entries of a fetch take */
 
 enum admission_state { ADMISSION_NEW, ADMISSION_HELD, ADMISSION_CHARGED, ADMISSION_REFUSED };
 
@@ -162,18 +159,11 @@ static enum admission_state first_ask(struct api *a, struct http_request *http, 
     return ADMISSION_NEW;
 }
 
-/* Pushes, and whatever else comes with a large body: no sane call but a KV batch has one. */
-static bool takes_room(const struct http_request *http, uint64_t length)
-{
-    return span_eq(http_request_path(http), SPAN_LIT("/api/v1/push")) ||
-           (length > SMALL_BODY_BYTES && length != UINT64_MAX);
-}
-
 bool api_admit(void *ctx, struct http_request *http, uint64_t length)
 {
     struct api *a = ctx;
     struct admission *m = http_request_ctx(http);
-    if (!takes_room(http, length))
+    if (!span_eq(http_request_path(http), SPAN_LIT("/api/v1/push")))
         return true;
     enum admission_state state = m == NULL ? first_ask(a, http, length) : m->state;
     if (state == ADMISSION_CHARGED)

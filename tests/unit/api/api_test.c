@@ -1036,34 +1036,6 @@ TEST(a_read_that_comes_too_late_is_503)
     broker_stop(&b);
 }
 
-/* Goal: what has a large body is admitted like a push, on any route; what has not, never waits. */
-TEST(large_bodies_are_admitted_on_every_route)
-{
-    struct broker b;
-    broker_start(&b, &(struct setup){.manual = true, .timeout_ms = 50, .admit_max_bytes = 100});
-    struct http_client c = broker_connect(&b);
-    static const char *const paths[] = {PUSH, KV, FETCH, CHANGED, "/api/v1/configure"};
-    struct buf large = BUF_INIT;
-    buf_puts(&large, "{}");
-    memset(buf_extend(&large, 2 << 20), ' ', 2 << 20);
-    call(&c, "POST", PUSH, "{\"items\":[{\"queue\":\"q\",\"payload\":1}]}", 503,
-         "{\"error\":\"the deadline elapsed before the outcome was known\",\"code\":\"timeout\"}");
-    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-        struct http_client other = broker_connect(&b); /* a refusal before the body closes it */
-        struct http_reply r = http_client_call(&other, "POST", paths[i], buf_span(&large));
-        CHECK_EQ(r.status, 429);
-        http_reply_deinit(&r);
-        http_client_close(&other);
-        r = http_client_call(&c, "POST", paths[i], SPAN_LIT("{}"));
-        CHECK(i == 0 ? r.status == 429 || r.status == 400 : r.status == 400);
-        http_reply_deinit(&r);
-    }
-    pump(&b);
-    http_client_close(&c);
-    broker_stop(&b);
-    buf_deinit(&large);
-}
-
 TEST(pushes_beyond_the_admitted_bytes_are_429)
 {
     struct broker b;
