@@ -8,7 +8,6 @@
 #define DEPTH_MAX 64u
 #define HOLD_NAME_MAX 64u
 #define POP_WAIT_MAX 60000
-#define LABEL_BYTES_MAX (NAME_BYTES_MAX - TENANT_TEXT_LEN) /* as a queue's name */
 
 enum option_kind { KIND_I, KIND_B, KIND_S };
 

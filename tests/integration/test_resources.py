@@ -62,6 +62,11 @@ def test_the_list_of_queues(env):
         ["createdAt", "id", "name", "partitions", "queue"]
     ] * 2, lanes
     assert listed(broker, "?stats=all&what=%zz&=&&") == listed(broker), "unknown values and parameters are ignored"
+    rows = [{"op": "put", "ns": ns, "key": "k", "value": "v", "forever": True} for ns in ("a", "b")]
+    broker.kv(*rows)
+    assert listed(broker)["kvRows"] == 2 and listed(broker)["kvBytes"] > 4
+    broker.kv({"op": "delete", "ns": "a", "key": "k"}, {"op": "delete", "ns": "b", "key": "k"})
+    assert listed(broker)["kvRows"] == listed(broker)["kvBytes"] == 0
     assert listed(broker, "?stats=x&stats=l%61nes") == lanes, "decoded; the last of equal names counts"
 
 
