@@ -57,16 +57,17 @@ static bool put_queue(void *ctx, const struct queue *q)
     return true;
 }
 
-static enum err put_totals(const struct api_read *r, struct json_writer *w)
+static enum err put_stores(struct api_read *r, struct json_writer *w)
 {
-    struct kv_size kv;
-    struct state *s = node_read_begin(r->api->options.node);
-    enum err err = kv_size(s, &TENANT_DEFAULT, SPAN_LIT(""), &kv, NULL);
-    node_read_end(r->api->options.node);
+    struct node *node = r->api->options.node;
+    struct kv_size size;
+    struct state *s = node_read_begin(node);
+    enum err err = kv_size(s, &TENANT_DEFAULT, SPAN_LIT(""), &size, NULL);
+    node_read_end(node);
     TRY(err);
-    put_number(w, "kvRows", kv.rows);
-    put_number(w, "kvBytes", kv.bytes);
-    put_number(w, "timerRows", 0);
+    put_number(w, "kvRows", size.rows);
+    put_number(w, "kvBytes", size.bytes);
+    put_number(w, "timerRows", 0); /* there are no timers */
     put_number(w, "timerBytes", 0);
     return ERR_OK;
 }
@@ -88,7 +89,7 @@ static enum err build_list(struct api_read *r, struct buf *body)
         json_key(&l->w, "stats");
         json_cstr(&l->w, "lanes");
     }
-    TRY(put_totals(r, &l->w));
+    TRY(put_stores(r, &l->w));
     json_end_object(&l->w);
     return ERR_OK;
 }
