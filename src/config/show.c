@@ -72,6 +72,8 @@ static void log_group(const struct config *c, const struct config_env *env, enum
             log_secret(&l, row, env);
         else if (row->effect == CONFIG_BINDS)
             log_binding(&l, row, c);
+        else if (row->effect == CONFIG_NOT_BUILT && row->kind == CONFIG_BOOL)
+            log_bool(&l, row->name, false);
         else if (row->effect == CONFIG_NOT_BUILT && row->fallback[0] != 0)
             log_str(&l, row->name, span_str(row->fallback));
     }
