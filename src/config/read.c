@@ -225,10 +225,11 @@ static enum err read_host(const struct config_row *row, const char *raw, char **
 static enum err read_folder(const struct config_row *row, const char *raw, char **out,
                             struct error *error)
 {
-    if (span_trim(span_str(raw)).len == 0)
+    struct span value = span_trim(span_str(raw)); /* a line end behind it is nobody's wish */
+    if (value.len == 0)
         return error_set(error, ERR_INVALID,
                          "%s is empty: it is the folder of everything this node keeps", row->name);
-    *out = span_dup(span_str(raw));
+    *out = span_dup(value);
     return ERR_OK;
 }
 

@@ -225,6 +225,11 @@ TEST(a_directory_must_be_named)
 {
     check_refused(ENV("QUEEN_RAFT_DIR="),
                   "QUEEN_RAFT_DIR is empty: it is the folder of everything this node keeps");
+    check_refused(ENV("QUEEN_RAFT_DIR= \n"),
+                  "QUEEN_RAFT_DIR is empty: it is the folder of everything this node keeps");
+    struct config c = read_good(ENV("QUEEN_RAFT_DIR= /srv/a b\n"));
+    CHECK_TEXT(span_str(c.dir), "/srv/a b");
+    config_deinit(&c);
 }
 
 TEST(what_is_not_built_is_refused_by_name_and_its_secrets_are_not_shown)
