@@ -41,6 +41,9 @@ def missing_files(text):
     for name in set(PATH.findall(text)):
         if not (REPO / name).exists() and not list(REPO.glob(name + ".*")) and not list(REPO.glob(name + "_*")):
             yield f"no {name}"
+    for name in set(re.findall(r"`(\w+/[\w*]+\.[ch])`", text)):
+        if not list((REPO / "src").glob(name)):
+            yield f"no src/{name}"
 
 
 def missing_functions(text):
