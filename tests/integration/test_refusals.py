@@ -280,7 +280,7 @@ def test_bodies_that_are_too_large_are_413_on_every_route(env):
 def test_habits_of_clients(env):
     """What SDKs send beside the request, and a body where none is wanted (spec/broker-api.md 16.1)."""
     broker = env.broker(QUEEN_KV_READ_RATE=0).start()
-    habits = {"Accept-Encoding": "gzip, deflate, zstd", "Accept": "*/*", "User-Agent": "queen-mq/2.6", "Content-Type": "text/x"}
+    habits = {"Accept-Encoding": "gzip, deflate, zstd", "Accept": "*/*", "Content-Type": "text/x"}
     push_one(broker, "a/b c")
     for method, path in routes(env):
         if method != "GET":
@@ -292,7 +292,7 @@ def test_habits_of_clients(env):
         head = broker.request("HEAD", path)
         assert head.status == plain.status and head.body == b"", (path, head)
         assert broker.request("GET", path, body=b'{"a":1}').status == plain.status, "a body is no matter"
-    compact = '{"items":[{"queue":"ü","partition":"p","transactionId":"8b0f0d0e-6f3c-4e9e-9d5a-6f0c1d2e3f40","payload":"🐝"}]}'
+    compact = '{"items":[{"queue":"ü","transactionId":"8b0f0d0e-6f3c-4e9e-9d5a-6f0c1d2e3f40","payload":"🐝"}]}'
     assert broker.call("POST", PUSH, compact, 201, headers=habits)[0]["status"] == "queued"
     for body, kind in ((b"QPB1\x00", "application/x-queen-push"), (b'{"items":[]}', "application/x-queen-push; v=1")):
         answer = broker.request("POST", PUSH, body, headers={"content-type": kind})

@@ -129,7 +129,8 @@ def test_one_queue_in_detail(env):
 def test_names_in_paths(env):
     """Split on '/' first, each part decoded once; a name is all that is left, unless a known sub-route ends it."""
     broker = env.broker().start()
-    names = ["a b/c d", "a/b c", "depth", "x/depth", "x/depth/sizes", "x", "%41", "a+b", "ünï 🐝", "..", "q?&#=", "a//b", "/"]
+    names = ["a b/c d", "a/b c", "depth", "x/depth", "x/depth/sizes", "x", "%41", "a+b", "ünï 🐝", "..", "q?&#="]
+    names += ["a//b", "/"]
     for name in names:
         push(broker, name, "p", name)
     for name in names:
@@ -260,7 +261,8 @@ def test_lists_while_queues_come_and_go(env):
 
 
 def log_files(broker):
-    return sorted(str(p.relative_to(broker.dir / "data")) for p in (broker.dir / "data" / "qlog").rglob("*") if p.is_file())
+    root = broker.dir / "data" / "qlog"
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
 def test_the_files_of_a_deleted_queue_go(env):
