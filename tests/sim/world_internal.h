@@ -1,7 +1,8 @@
-/* What the world's files share: world.c (a seed's random life), faults.c (what befalls it),
+/* What the world's files share: world.c (a seed's random lives), boot.c (their begins and ends),
+ * steps.c (one thing after another), tell.c (what is said of them), faults.c (what befalls it),
  * storage_faults.c (what befalls its disk), clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
- * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories;
- * clock_checks.c those of the clock), kv_model.c and options_model.c (other clients),
+ * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories,
+ * made of story.c; clock_checks.c those of the clock), kv_model.c and options_model.c (other clients),
  * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
@@ -107,13 +108,19 @@ struct world {
     unsigned push_weight; /* of 100 steps */
 };
 
+/* world.c */
 void world_init(struct world *w, const struct world_options *options, struct world_result *result);
 void world_deinit(struct world *w);
+
+/* tell.c */
 /* Records the first thing that is wrong. */
 void world_fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A line of the story, and one of its details. */
 void world_trace(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void world_detail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void world_log_of(struct world *w); /* whose sinks write log lines */
+
+/* boot.c */
 bool world_open(struct world *w); /* node, check of the log, sinks; false when it does not open */
 ERR_CHECK enum err world_try_open_node(struct world *w, struct error *error); /* just that */
 /* Node and check of the log only. */
@@ -124,7 +131,13 @@ bool world_stopped(struct world *w);
 /* The node's orderly end; every sink is drained. */
 void world_close(struct world *w);
 void world_judge(struct world *w, bool complete, struct lake_verdict *out);
+/* What was published holds, over restarts too: every later record is stamped above it. */
+void world_check_safe_time(struct world *w);
+
+/* steps.c */
 bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it */
+void world_act(struct world *w);        /* one action of a random life */
+void world_step(struct world *w);       /* the same, counted and looked at */
 /* Does one thing; time passes only when nothing else is to be done, up to most_us of it. */
 void world_do_next(struct world *w, int64_t most_us);
 
