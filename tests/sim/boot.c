@@ -8,6 +8,7 @@ static enum err open_db(void *ctx, struct db **out, struct error *error)
     (void)error;
     struct world *w = ctx;
     *out = w->db = sim_db_new(w->db_state);
+    sim_db_set_meanwhile(w->db, world_meanwhile, w);
     return ERR_OK;
 }
 
@@ -18,7 +19,7 @@ static void draw_setup(struct world *w)
     /* some longer than the lag from which on a drain closes a window */
     w->setup.window_ms =
         500 + (unsigned)prng_below(&w->prng, prng_chance(&w->prng, 25) ? 40000 : 5000);
-    w->setup.guard_ms = (unsigned)prng_below(&w->prng, 800);
+    w->setup.guard_ms = prng_chance(&w->prng, 20) ? 0 : (unsigned)prng_below(&w->prng, 800);
     w->setup.checkpoint_every = 1 + (unsigned)prng_below(&w->prng, 4);
     w->setup.compression = compressions[prng_below(&w->prng, 3)];
     w->setup.align = aligns[prng_below(&w->prng, 3)];

@@ -452,6 +452,17 @@ void kv_model_act(struct kv_model *m)
         send_batch(m);
 }
 
+int64_t kv_model_next_end(const struct kv_model *m, int64_t after)
+{
+    int64_t next = INT64_MAX;
+    for (unsigned key = 0; key < ROWS; key++) {
+        int64_t at = m->rows[key].expires_at;
+        if (m->rows[key].there && at > after && at < next)
+            next = at;
+    }
+    return next;
+}
+
 /* --- after a crash --- */
 
 /* It had no answer and was applied, at this clock. */

@@ -71,6 +71,24 @@ static void pass_time(struct world *w)
     world_detail(w, "%lld us pass", (long long)by);
 }
 
+/* The end of an hour, of a row's life: what happens at that very moment? */
+static void to_the_moment(struct world *w)
+{
+    int64_t wall = w->clock.wall;
+    int64_t hour = time_floor(wall, US_PER_HOUR) + US_PER_HOUR;
+    int64_t row = kv_model_next_end(w->kv, wall);
+    int64_t moment = row < hour ? row : hour;
+    if (moment - wall > 5 * US_PER_SEC)
+        return;
+    sim_clock_advance(&w->clock, moment - wall);
+    world_detail(w, "%lld us pass, to the moment", (long long)(moment - wall));
+    if (moment == row)
+        kv_model_act(w->kv);
+    else if (!w->calm)
+        world_push_any(w);
+    (void)node_pump_log(w->node);
+}
+
 static struct instance *any_instance(struct world *w)
 {
     return &w->instances[prng_below(&w->prng, w->n_instances)];
@@ -82,12 +100,40 @@ static void pump(struct world *w, bool did, const char *what)
         world_detail(w, "%s", what);
 }
 
+/* Entries are logged and applied while a checkpoint is made; while a job reads, one may be made. */
+void world_meanwhile(void *world)
+{
+    struct world *w = world;
+    enum waiting waits = w->waits;
+    if (waits == WAITS_NONE || !prng_chance(&w->prng, waits == WAITS_JOB ? 10 : 50))
+        return;
+    w->waits = WAITS_NONE; /* not within itself */
+    for (uint64_t n = prng_below(&w->prng, 6); n > 0 && w->result->ok; n--) {
+        if (prng_chance(&w->prng, 50))
+            pump(w, node_pump_log(w->node), "log write, meanwhile");
+        else
+            (void)world_pump_apply(w);
+    }
+    if (waits == WAITS_JOB && prng_chance(&w->prng, 20))
+        pump(w, node_pump_checkpoint(w->node), "checkpoint, meanwhile");
+    w->waits = waits;
+}
+
 /* Now and then the power goes in the middle of it. */
 static void make_checkpoint(struct world *w)
 {
     if (!w->calm && prng_chance(&w->prng, 1))
         sim_disk_crash_after(w->disk, prng_below(&w->prng, 4));
+    w->waits = WAITS_CHECKPOINT;
     pump(w, node_pump_checkpoint(w->node), "checkpoint");
+    w->waits = WAITS_NONE;
+}
+
+static void run_job(struct world *w)
+{
+    w->waits = WAITS_JOB;
+    pump(w, sim_executor_pump(&w->executor), "a job runs");
+    w->waits = WAITS_NONE;
 }
 
 void world_act(struct world *w)
@@ -98,7 +144,7 @@ void world_act(struct world *w)
         roll = 99;
     if (roll < 13)
         world_push_any(w);
-    else if (roll < 14 && prng_chance(&w->prng, 15))
+    else if (roll < 14 && prng_chance(&w->prng, w->delete_percent))
         world_delete(w, (unsigned)prng_below(&w->prng, w->queues));
     else if (roll < 32)
         pump(w, node_pump_log(w->node), "log write");
@@ -109,9 +155,11 @@ void world_act(struct world *w)
     else if (roll < 70 && w->options->with_sink)
         pump(w, instance_pump_sink(w, any_instance(w), &next), "a sink works");
     else if (roll < 80)
-        pump(w, sim_executor_pump(&w->executor), "a job runs");
+        run_job(w);
     else if (roll < 88 && w->options->with_sink)
         pump(w, instance_pump_bucket(any_instance(w), &next), "a request ends");
+    else if (prng_chance(&w->prng, 5))
+        to_the_moment(w);
     else
         pass_time(w);
     if (w->store.violated)

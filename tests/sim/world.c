@@ -275,8 +275,10 @@ void world_init(struct world *w, const struct world_options *options, struct wor
     w->start_us = w->clock.mono;
     w->disk = sim_disk_new(prng_u64(&w->prng));
     w->db_state = sim_db_state_new();
+    sim_disk_set_meanwhile(w->disk, world_meanwhile, w);
     storage_init(w);
     w->push_weight = 13;
+    w->delete_percent = prng_chance(&w->prng, 20) ? 90 : 15;
     sim_bucket_store_init(&w->store);
     ledger_init(&w->ledger);
     w->kv = kv_model_new(w);

@@ -63,6 +63,9 @@ struct watched_queue {
     struct buf last_holder;
 };
 
+/* What a thread is doing that others go on beside. */
+enum waiting { WAITS_NONE, WAITS_CHECKPOINT, WAITS_JOB };
+
 struct world {
     const struct world_options *options;
     struct world_result *result;
@@ -90,6 +93,8 @@ struct world {
     int64_t start_us;      /* monotonic time of the beginning */
     bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
     bool calm;             /* faults off, no new pushes */
+    enum waiting waits;    /* may others go on meanwhile? */
+    unsigned delete_percent;
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
     int64_t outage_end_us; /* of the random life */
@@ -137,6 +142,7 @@ void world_check_safe_time(struct world *w);
 /* steps.c */
 bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it */
 void world_act(struct world *w);        /* one action of a random life */
+void world_meanwhile(void *world);      /* others, while one waits for the storage */
 void world_step(struct world *w);       /* the same, counted and looked at */
 /* Does one thing; time passes only when nothing else is to be done, up to most_us of it. */
 void world_do_next(struct world *w, int64_t most_us);
