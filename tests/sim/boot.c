@@ -80,6 +80,7 @@ bool world_open_node(struct world *w)
     world_check_log(w);
     kv_model_check(w->kv);
     options_model_check(w->queue_options);
+    dedup_model_check(w->repeats);
     return true;
 }
 

@@ -283,6 +283,7 @@ void world_init(struct world *w, const struct world_options *options, struct wor
     ledger_init(&w->ledger);
     w->kv = kv_model_new(w);
     w->queue_options = options_model_new(w);
+    w->repeats = dedup_model_new(w);
     if (options->with_sink)
         init_sinks(w);
     world_log_of(w);
@@ -299,6 +300,7 @@ void world_deinit(struct world *w)
     watch_deinit(w);
     kv_model_free(w->kv);
     options_model_free(w->queue_options);
+    dedup_model_free(w->repeats);
     ledger_deinit(&w->ledger);
     sim_bucket_store_deinit(&w->store);
     sim_db_state_free(w->db_state);

@@ -2,11 +2,12 @@
  * steps.c (one thing after another), tell.c (what is said of them), faults.c (what befalls it),
  * storage_faults.c (what befalls its disk), clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
  * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories,
- * made of story.c; clock_checks.c those of the clock), kv_model.c and options_model.c (other clients),
+ * made of story.c; clock_checks.c those of the clock), kv_model.c, options_model.c and dedup_model.c (other clients),
  * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
 
+#include "sim/dedup_model.h"
 #include "sim/kv_model.h"
 #include "sim/options_model.h"
 #include "sim/world.h"
@@ -80,6 +81,7 @@ struct world {
     struct ledger ledger;
     struct kv_model *kv;
     struct options_model *queue_options;
+    struct dedup_model *repeats;
     int64_t last_stamp; /* of an answered command: the next one's is later */
     struct node *node;
     unsigned queues; /* how many of the names are used */
@@ -88,12 +90,12 @@ struct world {
     struct instance *acting; /* whose step runs: log lines are its */
     struct sink_setup setup;
     struct watched_queue watched[WORLD_QUEUES_MAX];
-    int64_t safe_time;     /* the last one published */
-    bool moved;            /* something happened since the decision began */
-    int64_t start_us;      /* monotonic time of the beginning */
-    bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
-    bool calm;             /* faults off, no new pushes */
-    enum waiting waits;    /* may others go on meanwhile? */
+    int64_t safe_time;  /* the last one published */
+    bool moved;         /* something happened since the decision began */
+    int64_t start_us;   /* monotonic time of the beginning */
+    bool one_by_one;    /* entries of one command each: what an entry did can be told apart */
+    bool calm;          /* faults off, no new pushes */
+    enum waiting waits; /* may others go on meanwhile? */
     unsigned delete_percent;
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
