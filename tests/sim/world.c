@@ -111,6 +111,8 @@ static void end_life(struct world *w)
     struct lake_verdict verdict;
     if (w->options->with_sink && w->result->ok)
         world_judge(w, false, &verdict);
+    if (w->options->with_sink && w->result->ok && w->node != NULL)
+        watch_check_complete(w);
     if (how == 0 && world_stopped(w))
         how = 2;
     if (how == 0)
@@ -178,6 +180,41 @@ static void run_life(struct world *w)
 
 /* --- the last life --- */
 
+/* Nothing keeps the node from taking a push any more, though the disk had been full: within the
+ * seconds that it needs to see that. */
+static void check_goes_on(struct world *w)
+{
+    int64_t until = w->clock.mono + 10 * US_PER_SEC, at = w->clock.mono;
+    const struct ledger_record *last = NULL;
+    while (w->result->ok && (last == NULL || last->told != TOLD_QUEUED)) {
+        if (w->clock.mono > until || world_stopped(w)) {
+            world_fail(w, "pushes are refused though nothing is wrong any more");
+        } else if (w->clock.mono >= at && (last == NULL || last->told == TOLD_REFUSED)) {
+            world_push(w, 0, 1);
+            last = w->ledger.records[w->ledger.n - 1];
+            at = w->clock.mono + US_PER_SEC;
+        }
+        world_step(w);
+    }
+}
+
+/* Behind a checkpoint of everything only the log's last segment is left. */
+static void check_log_is_short(struct world *w)
+{
+    struct disk_list list = {0};
+    unsigned segments = 0;
+    while (node_pump_log(w->node) || world_pump_apply(w)) {
+    }
+    (void)node_pump_checkpoint(w->node);
+    if (disk_list(w->disk, "wal", &list, NULL) != ERR_OK)
+        world_fail(w, "the log's folder cannot be listed");
+    for (size_t i = 0; i < list.count; i++)
+        segments += strncmp(list.entries[i].name, "seg-", 4) == 0;
+    disk_list_deinit(&list);
+    if (segments != 1)
+        world_fail(w, "the log has %u segments behind a checkpoint of everything", segments);
+}
+
 /* One life without faults, until everything acknowledged is in the lake, and a drain: a window of
  * records that nobody waits for may be on its way. False when it has to be lived again. */
 static bool quiet_life(struct world *w)
@@ -186,6 +223,7 @@ static bool quiet_life(struct world *w)
     int64_t next;
     if (!world_open(w))
         return true;
+    check_goes_on(w);
     bool complete = !w->options->with_sink;
     for (unsigned i = 0; i < QUIESCE_STEPS_MAX && w->result->ok && !complete && !world_stopped(w);
          i++) {
@@ -193,8 +231,11 @@ static bool quiet_life(struct world *w)
         if (i % 2000 == 1999) {
             world_judge(w, false, &verdict);
             complete = verdict.missing == 0 || !verdict.ok;
+            watch_check_complete(w);
         }
     }
+    if (w->result->ok && !world_stopped(w))
+        check_log_is_short(w);
     if (!w->options->with_sink || !w->result->ok)
         return true;
     if (!drain(w) && w->result->ok)

@@ -55,6 +55,8 @@ struct watched_queue {
     uint64_t lease_version, intent_version, committed_version;
     int64_t lease_expires;
     uint64_t intent_k, committed_k;
+    int64_t committed_t_end;
+    int64_t claimed_at;     /* when its holder took it; 0: not known */
     int64_t t_start, t_end; /* of the intent */
     bool has_t0;
     int64_t t0;
@@ -198,6 +200,8 @@ void instance_log_line(struct world *w, struct span line);
 /* A number behind `"name":` in the instance's status; UINT64_MAX when it is not there. */
 uint64_t instance_status_number(struct instance *i, const char *name);
 bool instance_status_has(struct instance *i, const char *text);
+/* False: it says nothing of the queue. */
+bool instance_complete_through(struct instance *i, const char *queue, int64_t *us_out);
 uint64_t instance_metric(struct instance *i, const char *name); /* without labels but tenant */
 
 /* watch.c */
@@ -206,6 +210,7 @@ void watch_init(struct world *w);
 void watch_look(struct world *w, bool replayed);
 bool watch_accounts(void *world, struct span key);
 void watch_deinit(struct world *w);
+void watch_check_complete(struct world *w);
 unsigned watch_free_queues(const struct world *w); /* that are known and leased by nobody */
 unsigned watch_held(const struct world *w, const struct instance *i);
 unsigned watch_moves(const struct world *w);
