@@ -141,9 +141,7 @@ bool world_stopped(struct world *w)
     if (sim_disk_down(w->disk) || w->node == NULL)
         return true;
     node_status(w->node, &status);
-    /* Without threads nobody can wait for room inside an entry. */
-    bool no_room = w->full && strstr(status.failure, err_text(ERR_NO_SPACE)) != NULL;
-    if (status.stopped && !no_room && !storage_failed(w))
+    if (status.stopped && !storage_failed(w))
         world_fail(w, "the node stopped: %s", status.failure);
     return status.stopped;
 }
