@@ -42,6 +42,7 @@ enum err world_try_open_node(struct world *w, struct error *error)
     o.disk_high_pct = 100.0;
     o.disk_low_pct = 100.0;
     o.ballast_bytes = w->ballast_bytes;
+    o.open_behind = w->ballast_bytes > 0 && prng_chance(&w->prng, 50);
     return node_open(&o, &w->node, error);
 }
 
@@ -49,6 +50,8 @@ enum err world_try_open_node(struct world *w, struct error *error)
 static bool open_node(struct world *w)
 {
     struct error error = {0};
+    if (w->full && prng_chance(&w->prng, 50)) /* others took what the crash gave back */
+        sim_disk_set_capacity(w->disk, sim_disk_used(w->disk));
     enum err err = world_try_open_node(w, &error);
     if (err == ERR_NO_SPACE && w->full && !sim_disk_down(w->disk)) {
         world_set_full(w, false);
@@ -69,10 +72,31 @@ void world_check_safe_time(struct world *w)
     w->safe_time = safe_time;
 }
 
+/* What the log holds did not fit on the disk: nothing is read before there was room for it. */
+static void catch_up(struct world *w)
+{
+    world_trace(w, "behind");
+    for (unsigned i = 0; i < 400 && node_is_behind(w->node) && !world_stopped(w); i++) {
+        if (i == 100)
+            world_set_full(w, false);
+        (void)node_pump_log(w->node);
+        (void)node_pump_apply(w->node);
+        (void)node_pump_checkpoint(w->node);
+        sim_clock_advance(&w->clock, 50000);
+        node_pump_space(w->node);
+    }
+    if (node_is_behind(w->node) && !world_stopped(w))
+        world_fail(w, "a boot on a full disk stays behind though there is room");
+}
+
 bool world_open_node(struct world *w)
 {
     if (!open_node(w))
         return false;
+    if (node_is_behind(w->node))
+        catch_up(w);
+    if (world_stopped(w))
+        return true; /* the life ends with its first step */
     w->disturbed_us = w->clock.mono;
     world_trace(w, "boot");
     world_check_safe_time(w);
