@@ -3,7 +3,8 @@
 #include "sim/clock_checks.h"
 #include "sim/story.h"
 
-static const struct check_list *const lists[] = {&placement_checks, &outage_checks};
+static const struct check_list *const lists[] = {&placement_checks, &outage_checks, &lake_checks,
+                                                 &disk_checks};
 
 #define LISTS (sizeof(lists) / sizeof(lists[0]))
 

@@ -32,7 +32,9 @@ static const char *setting(void *ctx, const char *name)
 static void read_settings(struct world *w, struct instance *i)
 {
     const struct sink_setup *setup = &w->setup;
-    char window[16], guard[16], every[16], ttl[16], name[16];
+    char window[16], guard[16], every[16], ttl[16], name[16], discovery[16];
+    snprintf(discovery, sizeof(discovery), "%u",
+             setup->discovery_ms == 0 ? 100 : setup->discovery_ms);
     snprintf(window, sizeof(window), "%u", setup->window_ms);
     snprintf(guard, sizeof(guard), "%u", setup->guard_ms);
     snprintf(every, sizeof(every), "%u", setup->checkpoint_every);
@@ -66,7 +68,7 @@ static void read_settings(struct world *w, struct instance *i)
         "QUEEN_S3_LEASE_TTL_MS",
         ttl,
         "QUEEN_S3_DISCOVERY_INTERVAL_MS",
-        "100",
+        discovery,
         "QUEEN_S3_INSTANCE",
         name,
         "QUEEN_S3_COMPRESSION",

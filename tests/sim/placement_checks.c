@@ -219,6 +219,34 @@ static void placement_steady(struct story *s)
     expect_no_move(s, 3600 * US_PER_SEC, "queues move in a steady hour");
 }
 
+static bool held_221(const struct story *s)
+{
+    unsigned a = watch_held(s->w, s->a), b = watch_held(s->w, s->b), c = watch_held(s->w, s->c);
+    return a + b + c == 5 && a <= 2 && b <= 2 && c <= 2;
+}
+
+static bool held_500(const struct story *s)
+{
+    return held(s, 5, 0, 0);
+}
+
+/* A share is rounded up: two of five for each of three, and then nothing moves. */
+static void placement_uneven(struct story *s)
+{
+    s->w->queues = 5;
+    story_open(s);
+    for (unsigned q = 0; q < s->w->queues; q++)
+        world_push(s->w, q, 2);
+    s->push_every_us = 5 * US_PER_SEC;
+    story_start(s, s->a);
+    story_expect(s, TTL, held_500, "first has all after");
+    story_start(s, s->b);
+    story_start(s, s->c);
+    story_expect(s, SHARE_SETTLES, held_221, "2/2/1 after");
+    story_run_for(s, 3 * TTL);
+    expect_no_move(s, 20 * TTL, "queues move at 2/2/1");
+}
+
 /* --- a quiet broker --- */
 
 static bool next_is_committed(const struct story *s)
@@ -251,6 +279,13 @@ static void lone_push(struct story *s)
     }
 }
 
+/* What is pushed wakes the sink: it does not have to look. */
+static void lone_push_told(struct story *s)
+{
+    s->w->setup.discovery_ms = 60000;
+    lone_push(s);
+}
+
 /* --- the table --- */
 
 static const struct check checks[] = {
@@ -265,7 +300,9 @@ static const struct check checks[] = {
     {"placement-leave", CHECK_PLACEMENT, placement_leave},
     {"placement-frozen", CHECK_PLACEMENT, placement_frozen},
     {"placement-steady", CHECK_PLACEMENT, placement_steady},
+    {"placement-uneven", CHECK_PLACEMENT, placement_uneven},
     {"lone-push", CHECK_PLACEMENT, lone_push},
+    {"lone-push-told", CHECK_PLACEMENT, lone_push_told},
 };
 
 const struct check_list placement_checks = {checks, sizeof(checks) / sizeof(checks[0])};

@@ -41,6 +41,7 @@ void world_do_next(struct world *w, int64_t most_us)
         return;
     int64_t by = next == INT64_MAX ? 100000 : next - w->clock.mono;
     sim_clock_advance(&w->clock, by < 1 ? 1 : by > most_us ? most_us : by);
+    node_pump_space(w->node);
 }
 
 static bool node_is_idle(struct world *w)

@@ -1,5 +1,5 @@
 /* What the named stories are made of (story.c), and the lists of them: placement_checks.c,
- * outage_checks.c; checks.c plays them. */
+ * outage_checks.c, lake_checks.c, disk_checks.c; checks.c plays them. */
 #ifndef TESTS_SIM_STORY_H
 #define TESTS_SIM_STORY_H
 
@@ -35,7 +35,7 @@ struct check_list {
     size_t n;
 };
 
-extern const struct check_list placement_checks, outage_checks;
+extern const struct check_list placement_checks, outage_checks, lake_checks, disk_checks;
 
 /* What was measured. */
 void story_note(struct story *s, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -271,7 +271,7 @@ void watch_look(struct world *w, bool replayed)
 {
     struct span keys[3 * WORLD_QUEUES_MAX];
     struct kv_result result = {0};
-    if (!w->options->with_sink || w->node == NULL)
+    if (!w->options->with_sink || w->node == NULL || w->unwatched)
         return;
     struct look at = {.world = w, .replayed = replayed, .now = node_safe_time(w->node)};
     for (unsigned i = 0; i < 3 * w->queues; i++)

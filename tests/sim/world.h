@@ -76,7 +76,7 @@ bool sweep_run(const struct world_options *options, enum sweep_event event, unsi
                struct world_result *out);
 
 /* Named stories with a fixed course: placement and outages of the bucket. */
-enum check_kind { CHECK_PLACEMENT, CHECK_OUTAGE, CHECK_CLOCK };
+enum check_kind { CHECK_PLACEMENT, CHECK_OUTAGE, CHECK_LAKE, CHECK_CLOCK };
 size_t check_count(void);
 const char *check_name(size_t check);
 enum check_kind check_kind(size_t check);

@@ -18,6 +18,7 @@ extern const char *const world_partition_names[WORLD_PARTITIONS];
 /* What is the same for all sinks of a life. */
 struct sink_setup {
     unsigned ttl_ms, window_ms, guard_ms, checkpoint_every;
+    unsigned discovery_ms; /* 0: 100 */
     const char *compression, *align;
     bool latest; /* QUEEN_S3_START */
     bool http;   /* an S3 endpoint; else a folder. What a store does to errors is the same */
@@ -99,6 +100,7 @@ struct world {
     bool calm;          /* faults off, no new pushes */
     enum waiting waits; /* may others go on meanwhile? */
     unsigned delete_percent;
+    bool unwatched;        /* the watch looks away: an older copy of everything was put back */
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
     int64_t outage_end_us; /* of the random life */
