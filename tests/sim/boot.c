@@ -148,12 +148,18 @@ void world_drop(struct world *w)
         node_abandon(w->node);
     w->node = NULL;
     instances_abandon(w);
+    if (w->outstanding > 0)
+        world_fail(w, "%u requests never had an answer", w->outstanding);
 }
 
 void world_close(struct world *w)
 {
+    struct node_status status;
     node_end(w->node);
     run_out_jobs(w);
+    node_status(w->node, &status);
+    if (status.inflight > 0)
+        world_fail(w, "%llu requests never had an answer", (unsigned long long)status.inflight);
     instances_free(w);
     node_close(w->node);
     w->node = NULL;

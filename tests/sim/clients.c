@@ -17,6 +17,7 @@ struct client_request {
     bool *repeat;                   /* was acknowledged before: must be a duplicate */
     size_t n;
     size_t deletion; /* index in the ledger */
+    bool gate_shut;  /* when it was sent */
     struct client_request *next;
 };
 
@@ -68,6 +69,8 @@ static void client_done(struct node_request *base)
     w->outstanding--;
     if (base->err == ERR_OK)
         world_check_stamp(w, base->now);
+    if (base->err == ERR_OK && c->gate_shut)
+        world_fail(w, "a push is taken while the disk gate is shut");
     world_trace(w, "%s of %zu: %s", base->type == COMMAND_PUSH ? "push" : "delete",
                 base->type == COMMAND_PUSH ? c->n : 1,
                 base->err == ERR_OK ? "acknowledged" : err_text(base->err));
@@ -139,6 +142,7 @@ static void push_records(struct world *w, struct client_request *c)
     push_encode(&c->base.body, &TENANT_DEFAULT, items, c->n);
     mem_free(items);
     c->base.grows_storage = true;
+    c->gate_shut = node_storage_full(w->node);
     world_trace(w, "push of %zu from %s on", c->n, c->records[0]->transaction_id);
     node_submit(w->node, &c->base);
 }

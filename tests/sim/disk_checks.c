@@ -60,6 +60,11 @@ static void expect_refused(struct story *s)
         world_fail(w, "a push on a full disk has no answer");
 }
 
+static bool second_is_committed(const struct story *s)
+{
+    return s->w->watched[1].committed_k > s->committed_before;
+}
+
 static void expect_goes_on(struct story *s)
 {
     struct world *w = s->w;
@@ -71,6 +76,11 @@ static void expect_goes_on(struct story *s)
             world_fail(w, "pushes are refused a minute after the deletion made room");
     } while (w->result->ok && !taken_again(s));
     story_note(s, " goes on after %.1f s;", (double)(w->clock.mono - from) / 1e6);
+    for (unsigned i = 0; i < 4; i++) { /* the clock goes on too: nothing waits for a refresh */
+        s->committed_before = w->watched[1].committed_k;
+        world_push(w, 1, 1);
+        story_expect(s, 6 * US_PER_SEC, second_is_committed, "a lone push after");
+    }
     w->full = false;
     story_end(s);
 }

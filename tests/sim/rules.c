@@ -368,7 +368,11 @@ static void write_without_space(struct world *w, bool goes_on)
 {
     sim_disk_fail_next(w->disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
     world_push(w, 0, 1);
+    world_delete(w, 1); /* they need no room, and go into what was kept back */
+    world_delete(w, 2);
     settle(w);
+    if (w->outstanding > 0)
+        world_fail(w, "%u requests have no answer", w->outstanding);
     if (status(w).stopped || w->ledger.records[5]->told != TOLD_REFUSED)
         world_fail(w, "a write without space is not just refused");
     if (goes_on) { /* with the gate's next look at the disk */
@@ -426,7 +430,11 @@ static bool whole_entries(struct world *w, unsigned turn)
     sim_disk_set_capacity(w->disk, most);
     (void)node_pump_apply(w->node);
     bool fitted = status(w).applied > before;
+    if (status(w).stopped)
+        world_fail(w, "an entry that does not fit stops the node");
     sim_disk_set_capacity(w->disk, UINT64_C(1) << 40); /* room enough for the checkpoint */
+    if (turn % 3 == 0 && (!node_pump_apply(w->node) && !fitted))
+        world_fail(w, "an entry does not go on when there is room");
     (void)node_pump_checkpoint(w->node);
     if (turn % 2 == 0)
         kill_process(w);
