@@ -353,9 +353,13 @@ void world_run(const struct world_options *options, struct world_result *out)
 {
     struct world w;
     world_init(&w, options, out);
-    for (w.life = 1; w.life <= options->lives && out->ok; w.life++)
+    unsigned last = options->last_life == 0 ? options->lives : options->last_life;
+    for (w.life = 1; w.life <= last && out->ok; w.life++) {
         run_life(&w);
-    if (out->ok)
+        if (!out->ok)
+            out->life = (unsigned)w.life;
+    }
+    if (out->ok && options->last_life == 0)
         quiesce(&w);
     if (w.node != NULL) /* it failed in a life whose end was left out */
         world_drop(&w);

@@ -26,6 +26,7 @@ struct world_options {
     /* For shrinking, world_decisions() of each; NULL = not wanted. */
     const uint8_t *skip; /* 1: this decision is left out */
     uint8_t *moved_out;  /* 1: it changed anything */
+    unsigned last_life;  /* nothing is played behind it; 0 = all lives, and the quiet one */
     /* For the simulator's own test: this many deletions are called wrong. 0 = none are. */
     unsigned deletions_wrong;
 };
@@ -35,6 +36,7 @@ struct world;
 struct world_result {
     bool ok;
     char why[1200];
+    unsigned life;  /* that it failed in; 0: the quiet one behind them */
     char note[300]; /* what a check measured */
     uint64_t steps, crashes, kills, drains, records, windows, deletions, full;
     /* Of sink instances alone: */
