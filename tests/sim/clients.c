@@ -29,6 +29,29 @@ static void client_free(struct client_request *c)
     mem_free(c);
 }
 
+/* --- offsets have no gaps --- */
+
+/* So an answer's offset tells the next one's, until there is a push or deletion without an answer. */
+static void check_offset(struct world *w, const struct ledger_record *r, uint64_t offset)
+{
+    if (w->next[r->queue][r->partition].known && offset != w->next[r->queue][r->partition].offset)
+        world_fail(w, "%s got offset %llu, the next one was %llu", r->transaction_id,
+                   (unsigned long long)offset,
+                   (unsigned long long)w->next[r->queue][r->partition].offset);
+    w->next[r->queue][r->partition].known = true;
+    w->next[r->queue][r->partition].offset = offset + 1;
+}
+
+static void forget_offsets(struct world *w, unsigned queue, bool deleted)
+{
+    for (unsigned p = 0; p < WORLD_PARTITIONS; p++) {
+        w->next[queue][p].known = deleted;
+        w->next[queue][p].offset = 0;
+    }
+}
+
+/* --- pushes --- */
+
 static void push_done_item(struct world *w, struct client_request *c, size_t i)
 {
     struct ledger_record *r = c->records[i];
@@ -48,6 +71,7 @@ static void push_done_item(struct world *w, struct client_request *c, size_t i)
         world_fail(w, "%s is new and was told status %d", r->transaction_id, item->status);
         return;
     }
+    check_offset(w, r, item->offset);
     r->told = TOLD_QUEUED;
     r->offset = item->offset;
     r->message_id = item->message_id;
@@ -80,9 +104,13 @@ static void client_done(struct node_request *base)
                 push_done_item(w, c, i);
             else if (base->err == ERR_STORAGE_FULL && !c->repeat[i])
                 c->records[i]->told = TOLD_REFUSED;
+            else
+                forget_offsets(w, c->records[i]->queue, false);
         }
     } else if (base->err == ERR_STORAGE_FULL) {
         w->ledger.deletions[c->deletion].refused = true;
+    } else {
+        forget_offsets(w, w->ledger.deletions[c->deletion].queue, base->err == ERR_OK);
     }
     client_free(c);
 }

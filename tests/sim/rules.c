@@ -250,6 +250,22 @@ static void gap_is_refused(struct world *w)
     boot_is_refused(w, ".", "are missing");
 }
 
+/* The database as of an earlier checkpoint, below which the log has gone: nothing may be cut to what
+ * it knows. */
+static void older_database_is_refused(struct world *w)
+{
+    push(w, 0, 5);
+    checkpoint(w);
+    struct sim_db_state *older = sim_db_state_copy(w->db_state);
+    for (unsigned i = 0; i < 60; i++)
+        push(w, 0, 4);
+    checkpoint(w);
+    kill_process(w);
+    sim_db_state_free(w->db_state);
+    w->db_state = older;
+    boot_is_refused(w, ".", "are missing");
+}
+
 /* In a segment that is sealed: when it is read. In the last one: at boot. */
 static void damage_below_stops(struct world *w, bool sealed)
 {
@@ -279,6 +295,8 @@ static bool recovery(struct world *w, unsigned turn)
         gap_is_refused(w);
     } else if (turn < 3) {
         damage_below_stops(w, turn == 1);
+    } else if (turn == 3) {
+        older_database_is_refused(w);
     } else { /* what is above the checkpoint is cut and made again, once */
         push(w, 0, 5);
         checkpoint(w);
@@ -294,7 +312,7 @@ static bool recovery(struct world *w, unsigned turn)
             world_fail(w, "the queue logs have %llu bytes after a restart, %llu before",
                        (unsigned long long)log_bytes(w), (unsigned long long)bytes);
     }
-    return turn + 1 < 3 + LUCK;
+    return turn + 1 < 4 + LUCK;
 }
 
 /* --- reading --- */

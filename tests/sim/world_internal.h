@@ -85,6 +85,10 @@ struct world {
     struct kv_model *kv;
     struct options_model *queue_options;
     struct dedup_model *repeats;
+    struct {
+        bool known;
+        uint64_t offset;
+    } next[WORLD_QUEUES_MAX][WORLD_PARTITIONS]; /* that a new record is to get */
     int64_t last_stamp; /* of an answered command: the next one's is later */
     struct node *node;
     unsigned queues; /* how many of the names are used */
