@@ -384,6 +384,7 @@ static void sync_fails(struct world *w, bool in_checkpoint, enum err how)
 /* What was refused stays so, whatever of it had reached the disk. */
 static void write_without_space(struct world *w, bool goes_on)
 {
+    checkpoint(w); /* which prepares a segment: something to give up */
     sim_disk_fail_next(w->disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
     world_push(w, 0, 1);
     world_delete(w, 1); /* they need no room, and go into what was kept back */
