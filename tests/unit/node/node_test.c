@@ -182,6 +182,7 @@ TEST(a_state_database_whose_first_file_cannot_be_read_is_named)
         CHECK(strstr(b.error.text, "state/CURRENT") != NULL);
         sim_disk_kill(b.disk);
         CHECK_EQ(bench_open(&b), ERR_OK);
+        node_close(b.node);
         bench_deinit(&b);
     }
 }
