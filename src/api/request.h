@@ -113,6 +113,8 @@ void changed_cursor_put(struct buf *out, uint64_t queue_id, uint64_t partition_i
 
 /* --- configure --- */
 
+#define LABEL_BYTES_MAX (NAME_BYTES_MAX - TENANT_TEXT_LEN) /* as a queue's name */
+
 /* The spans of *out point into body and arena. */
 ERR_CHECK enum err configure_request_parse(struct span body, struct arena *arena,
                                            struct configure_request *out, struct refusal *refusal);
@@ -139,5 +141,19 @@ struct kv_request {
 ERR_CHECK enum err kv_request_parse(struct span body, const struct kv_limits *limits,
                                     struct kv_request *out, struct refusal *refusal);
 void kv_request_deinit(struct kv_request *r);
+
+/* One operation on one key. */
+struct kv_key_source {
+    enum kv_op_type type; /* KV_GET, KV_PUT or KV_DELETE */
+    struct span path;     /* what follows /api/v1/kv/, raw */
+    struct span query, body;
+};
+
+ERR_CHECK enum err kv_key_request_parse(const struct kv_key_source *from,
+                                        const struct kv_limits *limits, struct kv_request *out,
+                                        struct refusal *refusal);
+/* A page of a namespace's rows: one KV_GET_PREFIX, whose prefix may be empty. */
+ERR_CHECK enum err kv_list_request_parse(struct span body, const struct kv_limits *limits,
+                                         struct kv_request *out, struct refusal *refusal);
 
 #endif

@@ -40,6 +40,7 @@ struct config {
     double disk_high_pct, disk_low_pct;
     /* key-value store */
     uint64_t kv_value_max, kv_ops_max, kv_keys_max;
+    uint64_t kv_read_rate, kv_read_burst, kv_write_rate, kv_write_burst; /* rate 0 = no limit */
     /* security */
     bool core_dumps;
     bool has_secrets; /* some secret is configured, the sink's included */
@@ -54,10 +55,13 @@ struct config {
     size_t n_notices;
 };
 
-/* Reads and checks everything. ERR_INVALID: *error holds the sentence for "FATAL: ", and *out is
+/* Reads and checks every value. ERR_INVALID: *error holds the sentence for "FATAL: ", and *out is
  * untouched. */
 ERR_CHECK enum err config_read(const struct config_env *env, struct config *out,
                                struct error *error);
+/* Refuses what asks for a feature that is not built yet, by name. Call it when everything else was
+ * checked, the sink's settings too: a wrong value keeps its own sentence. */
+ERR_CHECK enum err config_check_built(const struct config_env *env, struct error *error);
 void config_deinit(struct config *c); /* zeroed or read */
 
 /* Just QUEEN_LOG_JSON, for lines before the rest is read; a bad spelling counts as false. */
