@@ -1,5 +1,6 @@
 /* The driver's insides, shared by sink.c (start and end), sink_slot.c (slots, timers, ops),
- * sink_run.c (run queue, workers), sink_ops.c (carrying actions out), sink_jobs.c (blocking jobs),
+ * sink_run.c (run queue, workers), sink_ops.c (carrying actions out), sink_refresh.c (lease refreshes
+ * together), sink_jobs.c (blocking jobs),
  * probe.c (the bucket's state), sink_unit.c (presence, listing), board.c (status) and sink_metrics.c.
  *
  * Everything of struct sink below "under lock" is; a task is stepped under the lock too (a step is
@@ -243,6 +244,9 @@ void sink_slot_poke(struct sink *s, struct slot *slot, unsigned pending); /* loc
 struct slot *sink_slot_find(struct sink *s, struct span name);            /* locked */
 void sink_slot_timer(struct sink *s, struct slot *slot); /* after a change of its times; locked */
 void sink_slot_clock(struct sink *s, struct slot *slot, int64_t clock_us); /* locked */
+/* For a walk over all slots that takes long: before slot i. Now and then lets others have the lock,
+ * the apply thread's hook above all; returns where to go on, as slots may have come before it. */
+size_t sink_slot_walk(const struct sink *s, size_t i); /* locked */
 /* The slot that comes first, NULL without one; locked. */
 struct slot *sink_slot_first(const struct sink *s, enum slot_heap heap);
 bool sink_tasks_ended(const struct sink *s); /* and none of their jobs is out; locked */

@@ -129,7 +129,7 @@ static bool value_quoted(const struct slot *slot, double *out)
 static void put_queues(const struct sink *s, struct buf *out, enum metric_id id,
                        queue_value_fn value, const char *label)
 {
-    for (size_t i = 0; i < s->n_slots; i++) {
+    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++) {
         double v;
         struct span labels[] = {buf_span(&s->slots[i]->name), span_str(label)};
         if (value(s->slots[i], &v))
@@ -145,7 +145,7 @@ static void put_fetches(const struct sink *s, struct buf *out)
         queue_value_fn value;
     } results[] = {{"error", value_fetch_error}, {"ok", value_fetch_ok}};
 
-    for (size_t i = 0; i < s->n_slots; i++) {
+    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++) {
         for (size_t r = 0; r < 2; r++) {
             double v;
             struct span labels[] = {buf_span(&s->slots[i]->name), span_str(results[r].result)};

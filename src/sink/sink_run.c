@@ -103,7 +103,7 @@ void sink_look_idle(struct sink *s)
         .wall_us = clock_wall_us(s->options.clock),
     };
 
-    for (size_t i = 0; i < s->n_slots; i++) {
+    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++) {
         struct slot *slot = s->slots[i];
         if (slot->watched && slot->wishes.append && !slot->running && slot->pending == 0 &&
             slot->inbox_first == NULL)

@@ -108,6 +108,21 @@ struct slot *sink_slot_find(struct sink *s, struct span name)
     return s->slots[at];
 }
 
+#define WALK_PIECE 256u
+#define WALK_PAUSE_US 50
+
+size_t sink_slot_walk(const struct sink *s, size_t i)
+{
+    struct sink *mutable = (struct sink *)(uintptr_t)s; /* for the lock */
+
+    if (i == 0 || i % WALK_PIECE != 0 || i >= s->n_slots)
+        return i;
+    const struct slot *last = s->slots[i - 1]; /* slots stay as long as the sink */
+    (void)cond_wait_us(&mutable->idle, &mutable->lock,
+                       WALK_PAUSE_US); /* unlocking is all it is for */
+    return slot_place(s, buf_span(&last->name)) + 1;
+}
+
 static struct slot *slot_new(struct sink *s, struct span name)
 {
     struct slot *slot = mem_new(sizeof(*slot));

@@ -624,6 +624,36 @@ TEST(a_beat_under_way_does_not_hold_up_the_end)
 }
 
 /* Goal: a queue that failed here stays in the verdict until it runs again. */
+/* Goal: what idle queues write does not grow with their number, and their rows are as new as the
+ * clock all the same. */
+TEST(idle_queues_refresh_their_leases_together)
+{
+    enum { MANY = 40 };
+    struct world w;
+    struct node_status before, after;
+    char name[16], iso[64];
+    world_init(&w, 1);
+    for (unsigned i = 0; i < MANY; i++) {
+        (void)snprintf(name, sizeof(name), "q%02u", i);
+        push(&w, name);
+    }
+    start_sink(&w, 0, NULL);
+    pass(&w, 30 * SEC);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), MANY);
+    node_status(w.node, &before);
+    pass(&w, 60 * SEC); /* 30 rounds of refreshes */
+    node_status(w.node, &after);
+    CHECK(after.proposals - before.proposals < 30 * 8);
+    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), MANY);
+    CHECK_EQ(count(&w, 0, "\"lagSeconds\":1.0,"), MANY);
+    struct buf now = BUF_INIT;
+    buf_put_iso_us(&now, node_safe_time(w.node));
+    (void)snprintf(iso, sizeof(iso), "\"safeTime\":\"" SPAN_FMT "\"", SPAN_ARG(buf_span(&now)));
+    CHECK_EQ(count(&w, 0, iso), MANY);
+    buf_deinit(&now);
+    world_deinit(&w);
+}
+
 TEST(a_failed_queue_is_watched_while_it_claims)
 {
     struct world w;
