@@ -57,17 +57,6 @@ void push_encode(struct buf *out, const struct tenant_id *tenant, const struct p
     }
 }
 
-void push_uuid_text(const struct uuid *id, uint8_t text[UUID_TEXT_LEN])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0, at = 0; i < sizeof(id->bytes); i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            text[at++] = '-';
-        text[at++] = (uint8_t)digits[id->bytes[i] >> 4];
-        text[at++] = (uint8_t)digits[id->bytes[i] & 15];
-    }
-}
-
 /* --- groups --- */
 
 static uint64_t group_hash(struct span queue, struct span partition)

@@ -477,7 +477,7 @@ enum err json_next_key(struct json_reader *r, struct json_raw *key_out, bool *mo
     if (more) {
         struct json_raw key = {.type = JSON_STRING};
         size_t start = at;
-        size_t end;
+        size_t end = at;
         TRY(scan_key(r, &at, &end, &key.lone_surrogate));
         key.text = span_sub(r->text, start, end);
         r->at = at;
