@@ -47,7 +47,9 @@ static enum err load_meta(struct state *s, const struct uuid *cluster, struct er
     if (err == ERR_OK) {
         err = state_meta_decode(buf_span(&value), &s->meta);
         if (err == ERR_VERSION)
-            err = error_set(error, err, "state database: unknown format version %u", value.ptr[0]);
+            err = error_set(error, err,
+                            "state database: format version %u, and this program reads %u only",
+                            value.ptr[0], STATE_FORMAT_VERSION);
         else if (err != ERR_OK)
             err = corrupt(error, "the meta row does not decode");
     } else if (err == ERR_NOT_FOUND) {
@@ -90,6 +92,10 @@ static enum err load_partition(struct state *s, struct span key, struct span val
     p->log_start = le64_get(value.ptr + 24);
     p->last_write_at = (int64_t)le64_get(value.ptr + 32);
     p->created_at = (int64_t)le64_get(value.ptr + 40);
+    p->log_bytes = le64_get(value.ptr + 48);
+    if (p->log_start > p->next_offset)
+        return corrupt(error, "a partition that starts behind its end");
+    q->records += p->next_offset - p->log_start;
     return ERR_OK;
 }
 
@@ -262,13 +268,9 @@ static void digest_tables(struct state *s, struct sha256_stream *sum, struct map
     mem_free(queues);
 }
 
-/* Rows that no read would return any more do not count: when they go is each node's own affair. */
+/* Dedup rows that no read would return any more do not count: when they go is each node's own affair. */
 static bool row_visible(const struct map64 *by_id, int64_t end, struct span key, struct span value)
 {
-    if (key.ptr[0] == STATE_KIND_KV && value.len >= KV_VALUE_AT) {
-        int64_t expires = (int64_t)le64_get(value.ptr + KV_EXPIRES_AT);
-        return expires == 0 || expires > end;
-    }
     if (key.ptr[0] == STATE_KIND_DEDUP && key.len == DEDUP_KEY_SIZE && value.len == DEDUP_SIZE) {
         const struct partition *p = map64_get(by_id, be64_get(key.ptr + DEDUP_PARTITION_AT));
         if (p == NULL)
@@ -308,6 +310,8 @@ void state_digest(struct state *s, uint8_t out[32])
     digest_tables(s, sum, &by_id);
     digest_kind(s, sum, &by_id, STATE_KIND_DEDUP);
     digest_kind(s, sum, &by_id, STATE_KIND_KV);
+    digest_kind(s, sum, &by_id, STATE_KIND_KV_EXPIRY);
+    digest_kind(s, sum, &by_id, STATE_KIND_KV_SIZE);
     digest_kind(s, sum, &by_id, STATE_KIND_PIN);
     sha256_stream_final(sum, out);
     sha256_stream_free(sum);

@@ -17,8 +17,9 @@
  * the lock calls themselves expects one of them held (writers the write lock), state_frozen_write()
  * takes the read lock itself in short pieces.
  *
- * Rows, one kind byte first (store/state_format.h has the tables, version 1):
- *   M meta · Q queue · P partition (queue id, partition id) · N pin · K kv · D dedup */
+ * Rows, one kind byte first (store/state_format.h has the tables):
+ *   M meta · Q queue · P partition (queue id, partition id) · N pin · K kv, with E expiry and S size
+ *   · D dedup */
 #ifndef STORE_STATE_H
 #define STORE_STATE_H
 
@@ -70,6 +71,7 @@ struct queue {
     uint32_t pins;
     uint64_t log_length; /* position up to which the queue log belongs to the applied state */
     uint64_t log_start;  /* first position retention has left */
+    uint64_t records;    /* retained: of all its partitions. No row has it: counted when loaded */
     struct partition **partitions; /* by creation, which is ascending id; owned */
     size_t partition_count, partition_cap;
     struct qlog *log;         /* node's; NULL until opened. Not part of the state */
@@ -87,6 +89,7 @@ struct partition {
     struct uuid uuid;
     uint64_t next_offset; /* the high watermark */
     uint64_t log_start;   /* first retained offset */
+    uint64_t log_bytes;   /* of its retained runs in the queue's log */
     int64_t last_write_at, created_at;
     struct partition *next_in_bucket, *next_dirty; /* internal */
     uint32_t hash;
@@ -162,6 +165,9 @@ bool state_reap(struct state *s, size_t budget);
 size_t state_queue_list(struct state *s, const struct tenant_id *tenant, struct queue ***out);
 /* Every queue, dead but pinned ones too, by id; array owned by the caller. For recovery. */
 size_t state_queue_list_all(struct state *s, struct queue ***out);
+/* Ids of the live queues of a tenant, in no order; array owned by the caller. For walks that let go
+ * of the lock on their way. */
+size_t state_queue_ids(struct state *s, const struct tenant_id *tenant, uint64_t **out);
 size_t state_queue_count(const struct state *s);
 uint64_t state_partition_count(const struct state *s);
 
@@ -202,7 +208,8 @@ ERR_CHECK enum err state_iter_error(struct state_iter *it, struct error *error);
  * buckets): it changes nothing that can be seen. */
 void state_rows_drop(struct state *s, struct span from, struct span to);
 
-/* Where kv_sweep() goes on: local, no part of the state. Write lock. */
+/* No row of the expiry index (kind E) has a lesser key; empty: not known. Kept by kv, local, no part
+ * of the state. Write lock to change it. */
 struct buf *state_kv_cursor(struct state *s);
 
 /* --- checkpoint --- */
