@@ -30,7 +30,7 @@ double bench_thread_cpu(void)
 double bench_process_cpu(int pid)
 {
     clockid_t clock;
-    return clock_getcpuclockid(pid, &clock) == 0 ? seconds_of(clock) : 0;
+    return pid > 0 && clock_getcpuclockid(pid, &clock) == 0 ? seconds_of(clock) : 0;
 }
 
 _Noreturn void bench_die(const char *format, ...)
