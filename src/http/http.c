@@ -105,6 +105,16 @@ static void split_uri(struct http_request *r, struct span uri)
     r->query = mark == NULL ? (struct span){NULL, 0} : span_sub(uri, path_len + 1, uri.len);
 }
 
+/* The library would take the query apart next, and has no answer when its parts do not fit into the
+ * connection's pool: the client would wait for ever. We have our copy, so it finds an empty one in
+ * its buffer, which it writes to itself behind this callback. */
+static void hide_query(const char *uri)
+{
+    char *mark = uri == NULL ? NULL : strchr((char *)(uintptr_t)uri, '?');
+    if (mark != NULL)
+        mark[1] = 0;
+}
+
 /* The library's URI callback: the raw request target, before it is cut at '?'. */
 static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
 {
@@ -115,6 +125,7 @@ static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *con
     r->server = ctx;
     r->connection = connection;
     split_uri(r, span_make(r->uri, len));
+    hide_query(uri);
     return r;
 }
 
