@@ -2,9 +2,11 @@
 of its alarms sees it."""
 
 import json
+import re
 import shutil
+import subprocess
 
-from harness import mark, wait_until
+from harness import REPO, Skip, mark, wait_until
 
 LAG, WINDOWS = "queen_s3_lag_seconds", "queen_s3_windows_committed_total"
 
@@ -19,6 +21,42 @@ def alarms(broker, queue):
     if not any(name.startswith(LAG) for name in metrics):
         found.add("no lag at all")
     return found
+
+
+def page_alarms():
+    """The expressions of the page, in order."""
+    text = (REPO / "docs" / "operations.md").read_text()
+    table = text.split("| alarm, for some minutes |")[1].split("\n\n")[0]
+    return [e.replace(r"\|", "|") for e in re.findall(r"^\| `([^`]+)`", table, re.M)]
+
+
+def fires(env, expression, metrics):
+    """Does Prometheus answer something to it, when these samples stand for half an hour?"""
+    promtool = shutil.which("promtool") or shutil.which(REPO / "build-tools" / "promtool")
+    if not promtool:
+        raise Skip("promtool is not there: scripts/setup test fetches it")
+
+    def series(name):
+        family, _, labels = name.rstrip("}").partition("{")
+        return f'{family}{{{labels + "," if labels else ""}instance="i",job="queen"}}'
+
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": series(n), "values": f"{v}x30"} for n, v in {**metrics, "up": 1.0}.items()],
+        "promql_expr_test": [
+            {
+                "expr": f"count({expression}) > bool 0 or vector(0)",
+                "eval_time": "20m",
+                "exp_samples": [{"labels": "{}", "value": 1}],
+            }
+        ],
+    }
+    path = env.dir / "alarm.yml"
+    path.write_text(json.dumps({"tests": [test]}))  # JSON is YAML
+    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 or "got:" in said and "nil" not in said, said
+    return done.returncode == 0
 
 
 def row_when(broker, queue, state):
@@ -52,6 +90,24 @@ def test_a_misspelt_queue(env):
     row = row_when(broker, "ordres", "missing")
     assert row["lastError"]["message"] == "the queue does not exist" and broker.sink()["ok"]
     assert alarms(broker, "ordres") == {"counted without a lag", "no lag at all"}
+
+
+@mark(timeout=90)
+def test_the_alarms_of_the_page(env):
+    """On a healthy broker none fires; beside a misspelt queue the one that is about it."""
+    late, uncounted, none, refused, full, clock = page_alarms()
+    broker = env.broker(env.lake("orders,ordres")).start()
+    push(broker)
+    wait_until(lambda: broker.sink_queue("orders") and broker.sink_queue("orders")["k"] == 1, what="window 1")
+    row_when(broker, "ordres", "missing")
+    metrics = broker.metrics()
+    healthy = {name: value for name, value in metrics.items() if "ordres" not in name}
+    assert not [e for e in (late, uncounted, none, refused, full, clock) if fires(env, e, healthy)]
+    assert fires(env, uncounted, metrics)
+    assert fires(env, late, {**metrics, LAG + '{queue="orders"}': 1000.0})
+    assert fires(env, none, {name: value for name, value in metrics.items() if not name.startswith(LAG)})
+    assert fires(env, full, {**metrics, "queen_raft_storage_full": 1.0})
+    assert fires(env, clock, {**metrics, "queen_clock_ahead_seconds": 600.0})
 
 
 def test_an_upload_that_cannot_end_shows_its_window(env):
