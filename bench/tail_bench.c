@@ -60,7 +60,7 @@ static void wait_until(double at)
 {
     double left = at - bench_now();
     struct timespec pause = {.tv_sec = (time_t)left,
-                             .tv_nsec = (long)((left - (time_t)left) * 1e9)};
+                             .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
     if (left > 0)
         nanosleep(&pause, NULL);
 }
