@@ -437,8 +437,8 @@ static void stop(struct broker *b)
 
 static void shut_down(struct broker *b, int64_t signal_us)
 {
-    int64_t grace_us =
-        (int64_t)(b->sink != NULL ? b->sink_settings.node.shutdown_grace_ms : GRACE_MS) * 1000;
+    uint64_t grace_ms = b->sink != NULL ? b->sink_settings.node.shutdown_grace_ms : GRACE_MS;
+    int64_t grace_us = (int64_t)grace_ms * 1000;
     int64_t deadline = signal_us + grace_us;
     int64_t kept_back =
         grace_us / 4 < 1000000 ? grace_us / 4 : 1000000; /* sink_wait()'s last part */
