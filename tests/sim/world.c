@@ -336,6 +336,7 @@ void world_deinit(struct world *w)
     w->result->records = w->ledger.n;
     w->result->late = w->store.landed_late;
     w->result->statuses = w->store.statuses;
+    w->result->redone = w->store.redone;
     w->result->multiparts = w->store.multiparts;
     w->result->stranded = sim_bucket_store_stranded(&w->store);
     watch_deinit(w);
