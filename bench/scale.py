@@ -323,6 +323,7 @@ def measure_idle(env, options):
         time.sleep(10)
         if n:
             owned(broker, n)
+            time.sleep(10)  # what was open is written
         say(f"{n:,} queues: memory", memory_mb(broker), "MB")
         say(f"{n:,} queues: CPU", cpu_share(broker, options.idle_seconds), "% of a core", f"over {options.idle_seconds} s")
         broker.sigterm(timeout=HEALTHY)

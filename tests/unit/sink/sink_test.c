@@ -1,5 +1,6 @@
 /* The driver over a real node: in manual mode with a model bucket (placement, status, metrics,
  * drain and its end, bucket trouble), and with all its threads over a bucket in a folder. */
+#include "base/timefmt.h"
 #include "unit/sink/sink_fixture.h"
 
 #include "base/log.h"
