@@ -3,7 +3,7 @@
  *
  * The order is the point (storage rule 3):
  *   1. freeze the state at an entry boundary A (apply goes on above it);
- *   2. seal what queue logs have filled, sync the whole filesystem: queue logs up to A are durable;
+ *   2. sync the whole filesystem: queue logs up to A are durable;
  *   3. one synced batch: every frozen row, each queue's log length, applied = A;
  *   4. only now: the WAL up to A is released, and logs of queues freed at or below A are unlinked
  * (rule 7). A crash between any two leaves the state database at an older A' with everything it
@@ -32,13 +32,12 @@ void node_want_checkpoint(struct node *n)
     pthread_mutex_unlock(&n->mutex);
 }
 
-/* The batch in the database's log, a table of it and of what the write buffers hold, and seals. */
+/* The batch in the database's log, and a table of it and of what the write buffers hold. */
 uint64_t node_checkpoint_need(struct node *n)
 {
     struct db *db = state_db(n->state);
     uint64_t buffered = db->ops->buffered != NULL ? db->ops->buffered(db) : 0;
-    uint64_t seals = n->logs != NULL ? qlog_set_seal_bytes(n->logs) : 0;
-    return 2 * atomic_load(&n->dirty_bytes) + buffered + seals;
+    return 2 * atomic_load(&n->dirty_bytes) + buffered;
 }
 
 /* The database must not meet a full disk: it would refuse writes for long after (db_rocks.c). */
@@ -56,7 +55,6 @@ static enum err check_room(struct node *n, struct error *error)
 
 static enum err write_frozen(struct node *n, struct error *error)
 {
-    TRY(qlog_set_seal(n->logs, error));
     TRY(disk_sync_all(n->options.disk, error));
     struct db *db = state_db(n->state);
     struct db_batch *batch = db->ops->batch_new(db);

@@ -53,7 +53,7 @@ enum run_end {
     END_PANICKED,
 };
 
-#define TASK_IDLE_WAIT_US 30000000 /* it is woken earlier: a look that nothing depends on */
+#define TASK_IDLE_WAIT_US 2000000 /* it is woken earlier: a look that nothing depends on */
 #define TASK_MISSING_WAIT_US 5000000
 #define TASK_MISSING_CLAIM_US 60000000 /* a missing queue's lease is taken this often */
 #define TASK_FAILED_WAIT_US 60000000

@@ -8,8 +8,8 @@
  *
  * Appending: the run is encoded with its header into one buffer and written at its place with one
  * call; then it goes into the active segment's index and only then the end is published, under the
- * log's lock. A run that would take the active segment past segment_bytes closes it first; a larger
- * run so gets a segment of its own. A closed segment keeps its index in memory until it is sealed. Where segments end is this node's own affair: positions do not
+ * log's lock. A run that would take the active segment past segment_bytes seals it first; a larger
+ * run so gets a segment of its own. Where segments end is this node's own affair: positions do not
  * depend on it.
  *
  * A full disk: the end, the index and the list change after a write succeeded, so a failed append
@@ -40,15 +40,12 @@ enum err qlog_set_open(const struct qlog_set_options *options, struct qlog_set *
     s->disk = options->disk;
     s->dir = span_dup(span_str(options->dir));
     s->segment_bytes = options->segment_bytes;
-    s->unsealed_last = &s->unsealed;
     s->handles.max = options->handles_max > 0 ? options->handles_max : 1;
     pthread_mutex_init(&s->handles.lock, NULL);
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return ERR_OK;
 }
-
-static void unsealed_forget(struct qlog *q);
 
 /* Closes the files and frees the log; the disk stays as it is. */
 static void qlog_free(struct qlog *q)
@@ -63,7 +60,6 @@ static void qlog_free(struct qlog *q)
     pthread_mutex_unlock(&s->lock);
 
     ASSERT(q->shared.list->refs == 1); /* no reader is left */
-    unsealed_forget(q);
     qlog_list_put(q, q->shared.list);
     qlog_active_deinit(&q->shared.active);
     pthread_mutex_destroy(&q->shared.lock);
@@ -224,129 +220,56 @@ static void scratch_give(struct qlog_set *s, struct buf *b)
 }
 
 static enum err write_at(struct qlog *q, struct qlog_handle *h, uint64_t at,
-                         const struct buf *bytes, bool *torn, struct error *error)
+                         const struct buf *bytes, struct error *error)
 {
     struct disk *disk = q->set->disk;
     struct span part = buf_span(bytes);
     enum err err = disk_write(disk, qlog_handle_file(h), at, &part, 1, error);
     if (err == ERR_NO_SPACE && disk_truncate(disk, qlog_handle_file(h), at, NULL) != ERR_OK)
-        *torn = true; /* the space of a partial write could not be given back */
+        q->torn = true; /* the space of a partial write could not be given back */
     return err;
 }
 
-/* Ends the active segment: afterwards there is none. Its index stays in memory, and its seal is
- * written by the next qlog_set_seal(): sorting it takes too long to be waited for here. */
-static void close_active(struct qlog *q)
-{
-    struct qlog_set *s = q->set;
-    struct qlog_segment *seg = q->shared.active_seg;
-    pthread_mutex_lock(&q->shared.lock);
-    seg->index = mem_copy(&q->shared.active, sizeof(q->shared.active));
-    q->shared.active = (struct qlog_active){.by_id = MAP64_INIT};
-    q->shared.active_seg = NULL;
-    seg->end = qlog_end(q);
-    atomic_store_explicit(&seg->closed, true, memory_order_release);
-    pthread_mutex_unlock(&q->shared.lock);
-    seg->torn = q->torn;
-    q->torn = false;
-    atomic_fetch_add(&s->unsealed_bytes, qlog_active_seal_size(seg->index, seg->end - seg->first));
-    pthread_mutex_lock(&s->lock);
-    *s->unsealed_last = seg;
-    s->unsealed_last = &seg->next_unsealed;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* ---- Sealing ---- */
-
-static enum err write_seal(struct qlog_segment *seg, const struct buf *tail,
+static enum err write_seal(struct qlog *q, struct qlog_handle *h, const struct buf *tail,
                            const struct qlog_footer *footer, struct error *error)
 {
-    struct qlog_handle *h;
-    TRY(qlog_handle_acquire(seg, &h, error));
-    enum err err = write_at(seg->q, h, qlog_footer_blocks_at(footer), tail, &seg->torn, error);
-    if (err == ERR_OK && seg->torn) { /* the footer must be the file's last bytes */
-        err = disk_truncate(seg->q->set->disk, qlog_handle_file(h), qlog_footer_file_size(footer),
-                            error);
-        seg->torn = err != ERR_OK;
-    }
-    qlog_handle_release(h);
-    return err;
-}
-
-/* Writes index and footer behind the segment's runs. Nobody changes a closed one's index. */
-static enum err seal(struct qlog_segment *seg, struct error *error)
-{
-    struct qlog *q = seg->q;
-    struct buf tail = BUF_INIT;
-    struct qlog_footer footer;
-    qlog_active_seal(seg->index, seg->end - seg->first, &tail, &footer);
-    enum err err = write_seal(seg, &tail, &footer, error);
-    if (err == ERR_OK) {
-        pthread_mutex_lock(&q->shared.lock);
-        struct qlog_active *index = seg->index;
-        seg->index = NULL;
-        seg->footer = footer;
-        atomic_store_explicit(&seg->sealed, true, memory_order_release);
-        pthread_mutex_unlock(&q->shared.lock);
-        atomic_fetch_sub(&q->set->unsealed_bytes, qlog_active_seal_size(index, footer.run_bytes));
-        qlog_active_deinit(index);
-        mem_free(index);
-        disk_bytes_add(q, tail.len);
-    }
-    buf_deinit(&tail);
-    return err;
-}
-
-/* Takes a segment off the list of those without a seal. */
-static void unsealed_remove(struct qlog_set *s, const struct qlog_segment *seg)
-{
-    pthread_mutex_lock(&s->lock);
-    struct qlog_segment **at = &s->unsealed;
-    while (*at != seg)
-        at = &(*at)->next_unsealed;
-    *at = seg->next_unsealed;
-    if (*at == NULL)
-        s->unsealed_last = at;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static struct qlog_segment *unsealed_first(struct qlog_set *s)
-{
-    pthread_mutex_lock(&s->lock);
-    struct qlog_segment *seg = s->unsealed;
-    pthread_mutex_unlock(&s->lock);
-    return seg;
-}
-
-enum err qlog_set_seal(struct qlog_set *s, struct error *error)
-{
-    for (struct qlog_segment *seg = unsealed_first(s); seg != NULL; seg = unsealed_first(s)) {
-        TRY(seal(seg, error));
-        unsealed_remove(s, seg);
+    TRY(write_at(q, h, qlog_footer_blocks_at(footer), tail, error));
+    if (q->torn) { /* the footer must be the file's last bytes */
+        TRY(disk_truncate(q->set->disk, qlog_handle_file(h), qlog_footer_file_size(footer), error));
+        q->torn = false;
     }
     return ERR_OK;
 }
 
-uint64_t qlog_set_seal_bytes(const struct qlog_set *s)
+/* Writes index and footer behind the active segment's runs; afterwards there is no active segment.
+ */
+static enum err seal_active(struct qlog *q, struct error *error)
 {
-    return atomic_load(&s->unsealed_bytes);
-}
+    struct qlog_segment *seg = q->shared.active_seg;
+    struct buf *tail = scratch_take(q->set);
+    struct qlog_footer footer;
+    qlog_active_seal(&q->shared.active, qlog_end(q) - seg->first, tail, &footer);
+    struct qlog_handle *h = NULL;
+    enum err err = qlog_handle_acquire(seg, &h, error);
+    if (err == ERR_OK)
+        err = write_seal(q, h, tail, &footer, error);
+    qlog_handle_release(h);
+    uint64_t tail_len = tail->len;
+    scratch_give(q->set, tail);
+    if (err != ERR_OK)
+        return err;
 
-/* Forgets the seals that a log still owes. */
-static void unsealed_forget(struct qlog *q)
-{
-    const struct qlog_list *list = q->shared.list;
-    for (size_t i = 0; i < list->n; i++) {
-        struct qlog_segment *seg = list->segs[i];
-        if (seg->index == NULL)
-            continue;
-        unsealed_remove(q->set, seg);
-        atomic_fetch_sub(&q->set->unsealed_bytes,
-                         qlog_active_seal_size(seg->index, seg->end - seg->first));
-    }
+    disk_bytes_add(q, tail_len);
+    pthread_mutex_lock(&q->shared.lock);
+    struct qlog_active active = q->shared.active;
+    q->shared.active = (struct qlog_active){.by_id = MAP64_INIT};
+    q->shared.active_seg = NULL;
+    seg->footer = footer;
+    atomic_store_explicit(&seg->sealed, true, memory_order_release);
+    pthread_mutex_unlock(&q->shared.lock);
+    qlog_active_deinit(&active);
+    return ERR_OK;
 }
-
-/* ---- Files ---- */
 
 /* Creates the file of the segment that starts at the end, with its folder when that is missing. */
 static enum err create_file(struct qlog *q, struct disk_file **out, struct error *error)
@@ -413,7 +336,7 @@ static enum err append_next(struct qlog *q, const struct qlog_run_head *head,
     struct qlog_segment *seg = q->shared.active_seg;
     struct qlog_handle *h;
     TRY(qlog_handle_acquire(seg, &h, error));
-    enum err err = write_at(q, h, qlog_segment_byte(seg, head->position), bytes, &q->torn, error);
+    enum err err = write_at(q, h, qlog_segment_byte(seg, head->position), bytes, error);
     qlog_handle_release(h);
     return err;
 }
@@ -437,7 +360,7 @@ enum err qlog_append(struct qlog *q, const struct qlog_run *run, uint64_t *posit
     ASSERT(run->stamp >= q->last_stamp);
     if (seg != NULL &&
         qlog_segment_byte(seg, position) + qlog_run_size(run) > q->set->segment_bytes) {
-        close_active(q);
+        TRY(seal_active(q, error));
         seg = NULL;
     }
 

@@ -87,13 +87,6 @@ uint64_t qlog_run_size(const struct qlog_run *run);
 ERR_CHECK enum err qlog_append(struct qlog *q, const struct qlog_run *run, uint64_t *position_out,
                                struct error *error);
 
-/* Writes the seals of all segments that are full. Until then their indexes are in memory, which
- * readers do not notice; a start needs the seal of every segment but a log's last, so it comes
- * before the sync that makes a log's length durable. ERR_NO_SPACE: the rest is left for the next
- * time. One thread at a time, the one that destroys logs; blocks. */
-ERR_CHECK enum err qlog_set_seal(struct qlog_set *s, struct error *error);
-uint64_t qlog_set_seal_bytes(const struct qlog_set *s); /* what that may take. Any thread */
-
 uint64_t qlog_id(const struct qlog *q);
 uint64_t qlog_end(const struct qlog *q);   /* next position; acquire order. Any thread */
 uint64_t qlog_start(const struct qlog *q); /* first position still there. Any thread */
@@ -135,9 +128,7 @@ ERR_CHECK enum err qlog_scan(struct qlog *q, uint64_t position, uint64_t end,
 
 /* A run read whole, its checksum verified. Everything points into `bytes`. */
 struct qlog_run_data {
-    struct buf bytes; /* owned; reused from call to call, with what it read ahead */
-    uint64_t log_id;  /* internal: of the last read, 0 = none; where its run ends in `bytes` */
-    size_t run_end;
+    struct buf bytes; /* owned; reused from call to call */
     struct qlog_run_head head;
     struct span partition;
     struct qlog_record *records; /* head.count of them; owned */

@@ -278,13 +278,6 @@ static void put_marks(const struct qlog_active *a, struct buf *out, struct qlog_
     footer->marks_crc = crc32c(0, out->ptr + from, out->len - from);
 }
 
-uint64_t qlog_active_seal_size(const struct qlog_active *a, uint64_t run_bytes)
-{
-    uint64_t leaves = a->n / QLOG_BLOCK_ENTRIES + 1, marks = run_bytes / QLOG_MARK_SPACING + 1;
-    return qlog_blocks_over((uint32_t)leaves) * QLOG_BLOCK_SIZE + marks * QLOG_MARK_SIZE +
-           QLOG_FOOTER_SIZE;
-}
-
 void qlog_active_seal(const struct qlog_active *a, uint64_t run_bytes, struct buf *out,
                       struct qlog_footer *footer_out)
 {

@@ -70,13 +70,10 @@ struct qlog_around {
 
 void qlog_active_around(const struct qlog_active *a, uint64_t partition_id, uint64_t offset,
                         struct qlog_around *out);
-/* Index blocks, marks and footer of a whole segment, ready to be written behind its runs.
+/* Index blocks, marks and footer of the whole active segment, ready to be written behind its runs.
  * run_bytes: its length. */
 void qlog_active_seal(const struct qlog_active *a, uint64_t run_bytes, struct buf *out,
                       struct qlog_footer *footer_out);
-
-/* How long those are, or a little less. */
-uint64_t qlog_active_seal_size(const struct qlog_active *a, uint64_t run_bytes);
 
 /* ---- Segments (qlog_segment.c) ---- */
 
@@ -87,12 +84,6 @@ struct qlog_segment {
     uint64_t first;
     int64_t first_stamp;
     unsigned lists;     /* lists that hold it; the log's lock */
-    atomic_bool closed; /* no more runs: release after `end` is set, never back */
-    uint64_t end;       /* position behind its last run */
-    /* Closed and not sealed yet: its index, until the seal is written; the log's lock. */
-    struct qlog_active *index;
-    bool torn; /* its file may be longer than its runs */
-    struct qlog_segment *next_unsealed;
     atomic_bool sealed; /* release after `footer` is set, never back */
     atomic_bool gone;   /* trimmed: its file may be missing */
     struct qlog_footer footer;
@@ -121,11 +112,9 @@ struct qlog_set {
     char *dir;
     uint64_t segment_bytes;
     struct qlog_handles handles;
-    _Atomic(struct buf *) scratch;        /* the appender's encoding buffer, when nobody uses it */
-    atomic_uint_least64_t unsealed_bytes; /* what their seals take */
-    pthread_mutex_t lock;                 /* guards the lists */
+    _Atomic(struct buf *) scratch; /* the appender's encoding buffer, when nobody uses it */
+    pthread_mutex_t lock;          /* guards the list of logs */
     struct qlog *logs;
-    struct qlog_segment *unsealed, **unsealed_last; /* closed ones, oldest first */
 };
 
 struct qlog {
@@ -180,10 +169,8 @@ struct qlog_list *qlog_list_trim(struct qlog *q, uint64_t position, size_t *n_ou
 /* Index of the last segment with first <= position; list->n when there is none. */
 size_t qlog_list_at(const struct qlog_list *list, uint64_t position);
 
-/* End of the segment's runs: its own, or the published end of the log. */
+/* End of the segment's runs: its seal, or the published end of the log. */
 uint64_t qlog_segment_end(const struct qlog_segment *seg);
-/* The index in memory of a segment that has no seal; NULL for one that has. The log's lock is held. */
-const struct qlog_active *qlog_segment_index(const struct qlog_segment *seg);
 bool qlog_segment_sealed(const struct qlog_segment *seg);
 /* Byte of the segment's file where `position` lies. */
 uint64_t qlog_segment_byte(const struct qlog_segment *seg, uint64_t position);

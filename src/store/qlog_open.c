@@ -96,8 +96,6 @@ static enum err load_footer(struct recovery *r, struct qlog_segment *seg, struct
     if (qlog_footer_file_size(&f) != size)
         return qlog_segment_damaged(seg, at, "the file's length differs from its footer", r->error);
     seg->footer = f;
-    seg->end = f.first + f.run_bytes;
-    atomic_store_explicit(&seg->closed, true, memory_order_release);
     atomic_store_explicit(&seg->sealed, true, memory_order_release);
     return ERR_OK;
 }

@@ -14,9 +14,8 @@
 #include <inttypes.h>
 
 #define WINDOW (64u * 1024)
-#define READ_FIRST 4096u  /* bytes read when nothing is known: a page */
-#define READ_AHEAD WINDOW /* ... and when runs are read one behind the other */
-#define SKIP_ABOVE 4096u  /* a run larger than this is cheaper to skip than to read */
+#define READ_FIRST 4096u /* bytes read when nothing is known: a page */
+#define SKIP_ABOVE 4096u /* a run larger than this is cheaper to skip than to read */
 
 static enum err trimmed(struct qlog *q, uint64_t position, struct error *error)
 {
@@ -190,12 +189,12 @@ static enum err segment_seek_stamp(struct qlog_segment *seg, int64_t stamp,
 {
     struct qlog *q = seg->q;
     pthread_mutex_lock(&q->shared.lock);
-    const struct qlog_active *index = qlog_segment_index(seg);
+    bool active = q->shared.active_seg == seg;
     /* The end belongs to the look at the index: a run appended between the two would be skipped. */
-    if (index != NULL && !qlog_active_seek_stamp(index, stamp, position_out))
-        *position_out = qlog_segment_end(seg);
+    if (active && !qlog_active_seek_stamp(&q->shared.active, stamp, position_out))
+        *position_out = qlog_end(q);
     pthread_mutex_unlock(&q->shared.lock);
-    if (index != NULL)
+    if (active)
         return ERR_OK;
     if (seg->footer.last_stamp < stamp) {
         *position_out = qlog_segment_end(seg);
@@ -250,62 +249,27 @@ void qlog_run_data_deinit(struct qlog_run_data *d)
     *d = (struct qlog_run_data){0};
 }
 
-/* What is left in data->bytes of the last read, when the run at `position` is the one behind the
- * last; it was below the log's end by then, so it does not change. */
-static struct span read_ahead_left(const struct qlog_run_data *data, const struct qlog *q,
-                                   uint64_t position)
-{
-    if (data->log_id != q->id || data->head.next_position != position)
-        return (struct span){0};
-    return span_sub(buf_span(&data->bytes), data->run_end, data->bytes.len);
-}
-
-/* At least `size` bytes from `position` on at the start of data->bytes, or as many as the segment
- * has. Of a log that is read in order more is read at once. */
-static enum err read_more(struct qlog_segment *seg, struct qlog_handle *h, uint64_t position,
-                          struct span have, size_t size, struct qlog_run_data *data,
-                          struct error *error)
-{
-    uint64_t left = qlog_segment_end(seg) - position;
-    bool in_order = data->log_id == seg->q->id && data->head.next_position == position;
-    size_t want = in_order ? READ_AHEAD : READ_FIRST;
-    want = want > size ? want : size;
-    want = want < left ? want : (size_t)left;
-    if (have.len > 0)
-        memmove(data->bytes.ptr, have.ptr, have.len);
-    data->bytes.len = have.len;
-    data->log_id = 0; /* until the run turns out to be whole */
-    if (want <= have.len)
-        return ERR_OK;
-    return qlog_segment_read(seg, h, qlog_segment_byte(seg, position) + have.len,
-                             buf_extend(&data->bytes, want - have.len), want - have.len, error);
-}
-
-/* Header and body: no read when they came with the run before, one for a small run, two for a large
- * one. */
+/* Header and body into data->bytes: one read for a small run, two for a large one. */
 static enum err read_bytes(struct qlog_segment *seg, struct qlog_handle *h, uint64_t position,
                            struct qlog_run_data *data, struct qlog_run_head *head,
-                           uint32_t *body_crc, struct span *run_out, struct error *error)
+                           uint32_t *body_crc, struct error *error)
 {
     const uint64_t byte = qlog_segment_byte(seg, position);
     const uint64_t limit = qlog_segment_end(seg);
-    struct span have = read_ahead_left(data, seg->q, position);
     if (position >= limit || limit - position < QLOG_RUN_HEADER_SIZE)
         return qlog_segment_damaged(seg, byte, "a run passes its segment's end", error);
-    if (have.len < QLOG_RUN_HEADER_SIZE) {
-        TRY(read_more(seg, h, position, have, QLOG_RUN_HEADER_SIZE, data, error));
-        have = buf_span(&data->bytes);
-    }
-    if (qlog_run_head_decode(have.ptr, position, head, body_crc) != ERR_OK)
+    size_t first = limit - position < READ_FIRST ? (size_t)(limit - position) : READ_FIRST;
+    buf_reset(&data->bytes);
+    TRY(qlog_segment_read(seg, h, byte, buf_extend(&data->bytes, first), first, error));
+    if (qlog_run_head_decode(data->bytes.ptr, position, head, body_crc) != ERR_OK)
         return qlog_segment_damaged(seg, byte, "bad run header", error);
     if (head->next_position > limit)
         return qlog_segment_damaged(seg, byte, "a run passes its segment's end", error);
     size_t size = (size_t)(head->next_position - position);
-    if (size > have.len) {
-        TRY(read_more(seg, h, position, have, size, data, error));
-        have = buf_span(&data->bytes);
-    }
-    *run_out = span_sub(have, 0, size);
+    if (size > first)
+        TRY(qlog_segment_read(seg, h, byte + first, buf_extend(&data->bytes, size - first),
+                              size - first, error));
+    data->bytes.len = size;
     return ERR_OK;
 }
 
@@ -314,9 +278,8 @@ static enum err read_run(struct qlog_segment *seg, struct qlog_handle *h, uint64
 {
     struct qlog_run_head head;
     uint32_t body_crc;
-    struct span run;
-    TRY(read_bytes(seg, h, position, data, &head, &body_crc, &run, error));
-    struct span body = span_sub(run, QLOG_RUN_HEADER_SIZE, run.len);
+    TRY(read_bytes(seg, h, position, data, &head, &body_crc, error));
+    struct span body = span_sub(buf_span(&data->bytes), QLOG_RUN_HEADER_SIZE, data->bytes.len);
     if (crc32c(0, body.ptr, body.len) != body_crc)
         return qlog_segment_damaged(seg, qlog_segment_byte(seg, position),
                                     "bad checksum of a run's body", error);
@@ -330,8 +293,6 @@ static enum err read_run(struct qlog_segment *seg, struct qlog_handle *h, uint64
                                     "a run's body does not add up", error);
     data->head = head;
     data->partition = partition;
-    data->log_id = seg->q->id;
-    data->run_end = (size_t)(run.ptr + run.len - data->bytes.ptr);
     return ERR_OK;
 }
 
@@ -367,11 +328,11 @@ static enum err segment_around(struct qlog_segment *seg, uint64_t partition_id, 
 {
     struct qlog *q = seg->q;
     pthread_mutex_lock(&q->shared.lock);
-    const struct qlog_active *index = qlog_segment_index(seg);
-    if (index != NULL)
-        qlog_active_around(index, partition_id, offset, out);
+    bool active = q->shared.active_seg == seg;
+    if (active)
+        qlog_active_around(&q->shared.active, partition_id, offset, out);
     pthread_mutex_unlock(&q->shared.lock);
-    if (index != NULL)
+    if (active)
         return ERR_OK;
     enum err err = qlog_sealed_around(seg, partition_id, offset, out, error);
     if (err == ERR_NOT_FOUND) {

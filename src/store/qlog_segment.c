@@ -247,10 +247,6 @@ void qlog_segment_free(struct qlog_segment *seg)
     }
     pthread_mutex_unlock(&c->lock);
     close_all(seg->q->set->disk, h);
-    if (seg->index != NULL) {
-        qlog_active_deinit(seg->index);
-        mem_free(seg->index);
-    }
     mem_free(seg);
 }
 
@@ -261,16 +257,10 @@ bool qlog_segment_sealed(const struct qlog_segment *seg)
 
 uint64_t qlog_segment_end(const struct qlog_segment *seg)
 {
-    /* The end is read first: when the segment turns out to be open after it, the end cannot
+    /* The end is read first: when the segment turns out to be unsealed after it, the end cannot
      * belong to a later segment. */
     uint64_t end = qlog_end(seg->q);
-    return atomic_load_explicit(&seg->closed, memory_order_acquire) ? seg->end : end;
-}
-
-const struct qlog_active *qlog_segment_index(const struct qlog_segment *seg)
-{
-    const struct qlog *q = seg->q;
-    return q->shared.active_seg == seg ? &q->shared.active : seg->index;
+    return qlog_segment_sealed(seg) ? seg->first + seg->footer.run_bytes : end;
 }
 
 uint64_t qlog_segment_byte(const struct qlog_segment *seg, uint64_t position)

@@ -177,8 +177,6 @@ static void check_append(struct disk *disk, struct qlog_set *s, struct qlog *q)
     }
     uint64_t start = qlog_start(q);
     uint64_t end = qlog_end(q);
-    err = qlog_set_seal(s, NULL);
-    ASSERT(err == ERR_OK);
     qlog_set_close(s);
     s = set_open(disk);
     err = qlog_open(s, ID, start, end, &q, NULL);

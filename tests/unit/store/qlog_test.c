@@ -10,18 +10,10 @@
 
 #define SEGMENT 2000u
 
-static void seal(struct fixture *f)
-{
-    CHECK_EQ(qlog_set_seal(f->set, &f->error), ERR_OK);
-    CHECK_EQ(qlog_set_seal_bytes(f->set), 0);
-}
-
-/* Every full segment is sealed then. */
 static void fill(struct fixture *f, struct model *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         CHECK_EQ(model_append(m, f->q, &f->error), ERR_OK);
-    seal(f);
 }
 
 static void check(struct fixture *f, const struct model *m, size_t first)
@@ -69,7 +61,6 @@ static void round_trip(bool real, unsigned partitions, uint32_t payload_max, uin
     model_init(&m, runs + partitions, partitions, payload_max);
     fill(&f, &m, runs);
     check(&f, &m, 0);
-    seal(&f);
     reopen(&f, 0, model_end(&m));
     check(&f, &m, 0);
     fill(&f, &m, 5);
@@ -240,7 +231,6 @@ TEST(a_run_larger_than_a_segment_gets_one_of_its_own)
     CHECK_EQ(fixture_files(&f), before + 2);
     CHECK_EQ(model_append_large(&m, f.q, 1024 * 1024, &f.error), ERR_OK);
     check(&f, &m, 0);
-    seal(&f);
     reopen(&f, 0, model_end(&m));
     check(&f, &m, 0);
     model_deinit(&m);
@@ -261,13 +251,11 @@ TEST(opening_cuts_at_every_run)
             fill(&f, &m, 40);
             model_cut(&m, cut);
             f.segment_bytes = cut % 3 == 0 ? SEGMENT : cut % 3 == 1 ? 300 : 1000000;
-            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
             CHECK(fixture_files(&f) <= cut);
             fill(&f, &m, 20);
             check(&f, &m, 0);
-            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
             model_deinit(&m);
@@ -310,10 +298,8 @@ TEST(disk_bytes_are_those_of_the_files)
     for (int round = 0; round < 4; round++) {
         struct disk_list list = {0};
         fill(&f, &m, 11);
-        if (round == 1) {
-            seal(&f);
+        if (round == 1)
             reopen(&f, 0, model_end(&m));
-        }
         if (round == 2)
             CHECK_EQ(qlog_trim(f.q, m.runs[15].position, &f.error), ERR_OK);
         CHECK_EQ(disk_list(f.disk, "data/qlog/7", &list, &f.error), ERR_OK);
@@ -544,16 +530,13 @@ TEST(a_full_disk_leaves_the_log_as_it_was)
                     CHECK_EQ(err, ERR_NO_SPACE);
                     failures++;
                     check(&f, &m, 0);
-                    if (i % 2 == 0) {
-                        seal(&f);
+                    if (i % 2 == 0)
                         reopen(&f, 0, model_end(&m));
-                    }
                     CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
                 }
             }
             CHECK(failures > 0 || skip > 0);
             check(&f, &m, 0);
-            seal(&f);
             reopen(&f, 0, model_end(&m));
             check(&f, &m, 0);
             model_deinit(&m);
@@ -584,7 +567,6 @@ TEST(a_disk_that_fills_up_and_is_freed)
             }
         }
         check(&f, &m, 0);
-        seal(&f);
         reopen(&f, 0, model_end(&m));
         check(&f, &m, 0);
         model_deinit(&m);
@@ -613,117 +595,13 @@ TEST(torn_bytes_do_not_survive_a_seal)
         fill(&f, &m, 1);
         CHECK_EQ(model_append_large(&m, f.q, 100 * 1000, &f.error), ERR_OK);
         CHECK_EQ(fixture_files(&f), 2);
-        seal(&f);
         CHECK_EQ(sim_disk_used(f.disk), qlog_disk_bytes(f.q));
-        seal(&f);
         reopen(&f, 0, model_end(&m));
         check(&f, &m, 0);
         model_deinit(&m);
         fixture_deinit(&f);
     }
     CHECK(longer > 0);
-}
-
-/* ---- Seals ---- */
-
-/* Goal: a full segment is read alike with its index in memory and with its seal, and a log may go
- * while it owes seals. */
-TEST(segments_without_their_seal_are_read_like_the_others)
-{
-    for (unsigned round = 0; round < 8; round++) {
-        struct fixture f;
-        struct model m;
-        fixture_init(&f, false, SEGMENT);
-        model_init(&m, 70 + round, 5, 40);
-        for (size_t i = 0; i < 60; i++)
-            CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
-        uint64_t bytes = qlog_disk_bytes(f.q), need = qlog_set_seal_bytes(f.set);
-        CHECK(need > 0);
-        check(&f, &m, 0);
-        if (round % 2 == 0) {
-            CHECK_EQ(qlog_set_seal(f.set, &f.error), ERR_OK);
-            CHECK(qlog_disk_bytes(f.q) <= bytes + need);
-            check(&f, &m, 0);
-            seal(&f);
-            reopen(&f, 0, model_end(&m));
-            check(&f, &m, 0);
-        }
-        fill(&f, &m, 1);
-        for (size_t i = 0; i < 60; i++)
-            CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
-        CHECK_EQ(qlog_destroy(f.q, &f.error), ERR_OK);
-        CHECK_EQ(qlog_set_seal_bytes(f.set), 0);
-        CHECK_EQ(qlog_set_seal(f.set, &f.error), ERR_OK);
-        model_deinit(&m);
-        fixture_deinit(&f);
-    }
-}
-
-/* Goal: what is read ahead is neither of another log nor older than the run asked for.
- * Method: one reader goes over two logs that grow, in order and not. */
-TEST(a_reader_may_go_to_and_fro_between_growing_logs)
-{
-    struct fixture f;
-    struct model m[2];
-    struct prng rng;
-    struct qlog *q[2];
-    size_t at[2] = {0, 0};
-    struct qlog_run_data data = {0};
-    prng_init(&rng, 5);
-    fixture_init(&f, false, 8 * SEGMENT);
-    q[0] = f.q;
-    CHECK_EQ(qlog_create(f.set, FIXTURE_ID + 1, &q[1], &f.error), ERR_OK);
-    for (unsigned i = 0; i < 2; i++) {
-        model_init(&m[i], 80 + i, 5, 40);
-        CHECK_EQ(model_append(&m[i], q[i], &f.error), ERR_OK);
-    }
-    for (unsigned step = 0; step < 5000; step++) {
-        unsigned i = (unsigned)prng_below(&rng, 10) / 9;
-        if (prng_chance(&rng, 20))
-            CHECK_EQ(model_append(&m[i], q[i], &f.error), ERR_OK);
-        if (at[i] == m[i].n || prng_chance(&rng, 3))
-            at[i] = prng_below(&rng, m[i].n);
-        const struct model_run *run = &m[i].runs[at[i]++];
-        CHECK_EQ(qlog_read(q[i], run->position, &data, &f.error), ERR_OK);
-        CHECK_EQ(data.head.position, run->position);
-        CHECK_EQ(data.head.next_position, run->next);
-        CHECK_EQ(data.head.partition_id, run->partition_id);
-        CHECK_EQ(data.head.first_offset, run->first_offset);
-    }
-    qlog_run_data_deinit(&data);
-    model_deinit(&m[0]);
-    model_deinit(&m[1]);
-    fixture_deinit(&f);
-}
-
-/* Goal: a disk that is full while seals are written costs nothing but another time. */
-TEST(a_full_disk_leaves_seals_for_later)
-{
-    unsigned refused = 0;
-    for (unsigned room = 0; room < 16000; room += 300) {
-        struct fixture f;
-        struct model m;
-        fixture_init(&f, false, SEGMENT);
-        model_init(&m, room, 5, 40);
-        for (size_t i = 0; i < 40; i++)
-            CHECK_EQ(model_append(&m, f.q, &f.error), ERR_OK);
-        sim_disk_set_capacity(f.disk, sim_disk_used(f.disk) + room);
-        sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_IO, 0);
-        enum err err = qlog_set_seal(f.set, &f.error);
-        CHECK(err == ERR_OK || err == ERR_NO_SPACE);
-        refused += err == ERR_NO_SPACE;
-        check(&f, &m, 0);
-        sim_disk_set_capacity(f.disk, UINT64_C(1) << 40);
-        sim_disk_fail_next(f.disk, SIM_DISK_TRUNCATE, ERR_OK, UINT64_MAX);
-        fill(&f, &m, 3);
-        CHECK_EQ(sim_disk_used(f.disk), qlog_disk_bytes(f.q));
-        seal(&f);
-        reopen(&f, 0, model_end(&m));
-        check(&f, &m, 0);
-        model_deinit(&m);
-        fixture_deinit(&f);
-    }
-    CHECK(refused > 3);
 }
 
 /* ---- Losing power ---- */
@@ -749,8 +627,7 @@ static void power_cut_rounds(uint64_t seed)
             if (model_append(&m, f.q, &f.error) != ERR_OK)
                 break;
             if (prng_chance(&rng, 10)) { /* a checkpoint */
-                if (qlog_set_seal(f.set, &f.error) != ERR_OK ||
-                    disk_sync_all(f.disk, &f.error) != ERR_OK)
+                if (disk_sync_all(f.disk, &f.error) != ERR_OK)
                     break;
                 durable = m.n;
                 if (start > qlog_start(f.q) && qlog_trim(f.q, start, &f.error) != ERR_OK)
