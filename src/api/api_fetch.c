@@ -7,7 +7,8 @@
  * second, and at the deadline.
  *
  * Payloads are spliced as they were pushed. The whole answer is built in memory, so it has a
- * ceiling (fetch_request.total_max): entries past it come back empty with their real watermarks. */
+ * ceiling: fetch_request.total_max, and what answers together may take (http_answer_room()). Entries
+ * past it come back empty with their real watermarks. */
 #include "api/internal.h"
 
 #include "base/log.h"
@@ -15,6 +16,8 @@
 #include "base/timefmt.h"
 
 #define REREAD_US 1000000
+#define ANSWER_MAX (96u * 1024 * 1024)
+#define ANSWER_MIN (64u * 1024) /* that much goes however many answers are not taken yet */
 
 struct fetch {
     struct waiter waiter;
@@ -40,6 +43,7 @@ struct pass {
     uint64_t log_queue; /* whose log is referenced; 0 = none */
     struct qlog *log;
     uint64_t weight; /* of all records taken so far */
+    size_t room;     /* of the answer, for all bytes of it; its first record always goes */
     bool error;      /* an entry has one */
     bool cut;        /* an entry stopped at a limit: waiting would not bring more */
     enum err err;
@@ -144,7 +148,8 @@ static bool fits(const struct pass *p, const struct fetch_entry *e, const struct
         return false;
     if (at->records > 0 && at->weight + weight > e->max_bytes)
         return false;
-    return p->weight == 0 || p->weight + weight <= p->fetch->request.total_max;
+    return p->weight == 0 ||
+           (p->weight + weight <= p->fetch->request.total_max && p->body.len + weight <= p->room);
 }
 
 /* Takes what fits of the run in p->data. */
@@ -242,10 +247,18 @@ static void pass_deinit(struct pass *p)
 /* --- a run --------------------------------------------------------------------------------------
  */
 
+/* A first record that is large, while slow readers hold all the memory there is for answers. */
+static bool finds_no_room(const struct fetch *f, const struct pass *p)
+{
+    return p->body.len > ANSWER_MIN && p->body.len > p->room && http_answer_room(f->http) == 0;
+}
+
 static void finish(struct fetch *f, struct pass *p)
 {
     struct api *a = f->waiter.api;
-    if (p->err != ERR_OK) {
+    if (p->err == ERR_OK && finds_no_room(f, p)) {
+        answer_overloaded(a, f->http);
+    } else if (p->err != ERR_OK) {
         if (p->err == ERR_CORRUPT ||
             p->err == ERR_IO) /* the disk's word is not to be trusted any more */
             node_damaged(a->options.node, &p->why);
@@ -277,6 +290,11 @@ static void run_fetch(struct waiter *w)
     if (f->deadline_us != 0 && watch(f))
         look_up(f);
     struct pass p = {.fetch = f};
+    p.room = http_answer_room(f->http);
+    if (p.room < ANSWER_MIN)
+        p.room = ANSWER_MIN;
+    else if (p.room > ANSWER_MAX)
+        p.room = ANSWER_MAX;
     read_all(&p);
     int64_t now = clock_mono_us(a->options.clock);
     if (f->deadline_us == 0 || !goes_on_waiting(f, &p, now)) {

@@ -29,7 +29,8 @@ struct api {
         pthread_mutex_t lock;
         struct admission *first, *last; /* held, in order of arrival */
         atomic_size_t held;
-        atomic_uint_least64_t reading; /* bytes of admitted bodies being read or parsed */
+        /* Bytes of admitted bodies being read or parsed: of pushes, and of other requests. */
+        atomic_uint_least64_t reading, others;
     } gate;
     struct {
         pthread_mutex_t lock;
