@@ -5,6 +5,9 @@
  * room, for admit_hold_ms at most (jittered, so that they do not all give up at once); then it is
  * 429. With nothing in flight any push is let in, however large.
  *
+ * A small push does not stand in line behind large ones: a quarter of the limit, on top of it, is for
+ * pushes of SMALL_MAX and less, which count there until they are answered.
+ *
  * Room that was taken for an announced length is not kept for a body that dawdles: after DAWDLE_US
  * it counts what has come, and grows. So does a body of unknown length from its beginning. What
  * grows may go a quarter above the limit; past that it is thrown away and answered 429.
@@ -20,6 +23,7 @@
 #include "base/mem.h"
 
 #define DAWDLE_US 10000000
+#define SMALL_MAX 65536u
 #define FREE_MAX 4096u                     /* times the connections there can be */
 #define OTHERS_MAX (64u * 1024 * 1024 + 1) /* one of the largest, or many */
 
@@ -31,29 +35,50 @@ struct admission {
     uint64_t length;  /* counted while CHARGED; gate lock from then on */
     uint64_t arrived; /* gate lock */
     enum admission_state state;
+    bool small;                    /* counted in gate.small */
     bool other;                    /* no push */
     bool grows;                    /* gate lock: `length` is what has arrived */
     struct timer timer;            /* HELD: gives up; CHARGED: sees whether it dawdles */
     struct admission *prev, *next; /* while HELD */
 };
 
+static atomic_uint_least64_t *counter_of(const struct admission *m)
+{
+    struct api *a = m->api;
+    return m->small ? &a->gate.small : m->other ? &a->gate.others : &a->gate.reading;
+}
+
 /* Counts the bytes when there is room for them. */
 static bool charge(struct api *a, uint64_t length)
 {
-    uint64_t max = a->options.admit_max_bytes;
+    uint64_t max = a->options.admit_max_bytes, of_small = max / 4;
+    uint64_t queued = node_queued_bytes(a->options.node);
     uint64_t before = atomic_fetch_add(&a->gate.reading, length);
-    uint64_t busy = before + node_queued_bytes(a->options.node);
+    uint64_t busy = before + (queued > of_small ? queued - of_small : 0);
     if (max == 0 || busy == 0 || (busy < max && length <= max - busy))
         return true;
     atomic_fetch_sub(&a->gate.reading, length);
     return false;
 }
 
-/* The same for a body that grows. Gate lock held. */
+/* The same in the small pushes' own share. */
+static bool charge_small(struct api *a, struct admission *m)
+{
+    uint64_t share = a->options.admit_max_bytes / 4;
+    if (m->grows || m->length > SMALL_MAX)
+        return false;
+    uint64_t before = atomic_fetch_add(&a->gate.small, m->length);
+    m->small = before + m->length <= share;
+    if (!m->small)
+        atomic_fetch_sub(&a->gate.small, m->length);
+    return m->small;
+}
+
+/* Of a body that grows. Gate lock held. */
 static bool grow(struct admission *m, uint64_t length)
 {
     struct api *a = m->api;
-    atomic_uint_least64_t *counter = m->other ? &a->gate.others : &a->gate.reading;
+    atomic_uint_least64_t *counter = counter_of(m);
     uint64_t limit = m->other ? OTHERS_MAX : a->options.admit_max_bytes;
     uint64_t max = limit + limit / 4, more = length - m->length;
     uint64_t busy = atomic_fetch_add(counter, more) - m->length;
@@ -132,7 +157,7 @@ static void count_what_came(struct timer *t)
     struct api *a = m->api;
     pthread_mutex_lock(&a->gate.lock);
     m->grows = true;
-    atomic_fetch_sub(&a->gate.reading, m->length - m->arrived);
+    atomic_fetch_sub(counter_of(m), m->length - m->arrived);
     m->length = m->arrived;
     pthread_mutex_unlock(&a->gate.lock);
     admissions_wake(a);
@@ -145,10 +170,21 @@ static void release(struct admission *m)
         (void)timers_disarm(a->timers, &m->timer); /* armed, fired or never armed */
     bool charged = m->state == ADMISSION_CHARGED;
     if (charged)
-        atomic_fetch_sub(m->other ? &a->gate.others : &a->gate.reading, m->length);
+        atomic_fetch_sub(counter_of(m), m->length);
     mem_free(m);
     if (charged)
         admissions_wake(a);
+}
+
+uint64_t admission_take_small(struct http_request *http)
+{
+    struct admission *m = http_request_ctx(http);
+    if (m == NULL || !m->small)
+        return 0;
+    (void)timers_disarm(m->api->timers, &m->timer); /* the body is here */
+    uint64_t length = m->length;
+    m->length = 0;
+    return length;
 }
 
 void admission_end(struct admission *admission)
@@ -197,7 +233,7 @@ static struct admission *admission_new(struct api *a, struct http_request *http,
 static enum admission_state first_ask(struct api *a, struct http_request *http, uint64_t length)
 {
     struct admission *m = admission_new(a, http, length);
-    if (atomic_load(&a->gate.held) == 0 && charge(a, m->length)) {
+    if (charge_small(a, m) || (atomic_load(&a->gate.held) == 0 && charge(a, m->length))) {
         m->state = ADMISSION_CHARGED;
         return ADMISSION_CHARGED;
     }

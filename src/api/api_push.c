@@ -112,6 +112,7 @@ void api_push(struct api *a, struct http_request *http, struct span rest)
     mint(a, p->request.items, p->request.n);
     p->command = (struct api_command){.api = a,
                                       .http = http,
+                                      .small = admission_take_small(http),
                                       .node = {.type = COMMAND_PUSH, .grows_storage = true},
                                       .answer = push_answer,
                                       .fail = answer_err,
