@@ -48,29 +48,32 @@ static atomic_uint_least64_t *counter_of(const struct admission *m)
     return m->small ? &a->gate.small : m->other ? &a->gate.others : &a->gate.reading;
 }
 
-/* Counts the bytes when there is room for them. */
-static bool charge(struct api *a, uint64_t length)
+/* Counts the bytes when there is room for them. own: what the same push counts already. */
+static bool charge(struct api *a, uint64_t length, uint64_t own)
 {
     uint64_t max = a->options.admit_max_bytes, of_small = max / 4;
     uint64_t queued = node_queued_bytes(a->options.node);
     uint64_t before = atomic_fetch_add(&a->gate.reading, length);
-    uint64_t busy = before + (queued > of_small ? queued - of_small : 0);
-    if (max == 0 || busy == 0 || (busy < max && length <= max - busy))
+    uint64_t busy = before - own + (queued > of_small ? queued - of_small : 0);
+    if (max == 0 || busy == 0 || (busy < max && own + length <= max - busy))
         return true;
     atomic_fetch_sub(&a->gate.reading, length);
     return false;
 }
 
 /* The same in the small pushes' own share. */
-static bool charge_small(struct api *a, struct admission *m)
+static bool more_of_small(struct api *a, uint64_t more)
 {
     uint64_t share = a->options.admit_max_bytes / 4;
-    if (m->grows || m->length > SMALL_MAX)
-        return false;
-    uint64_t before = atomic_fetch_add(&a->gate.small, m->length);
-    m->small = before + m->length <= share;
-    if (!m->small)
-        atomic_fetch_sub(&a->gate.small, m->length);
+    if (atomic_fetch_add(&a->gate.small, more) + more <= share)
+        return true;
+    atomic_fetch_sub(&a->gate.small, more);
+    return false;
+}
+
+static bool charge_small(struct api *a, struct admission *m)
+{
+    m->small = !m->grows && m->length <= SMALL_MAX && more_of_small(a, m->length);
     return m->small;
 }
 
@@ -111,7 +114,7 @@ void admissions_wake(struct api *a)
     if (atomic_load(&a->gate.held) == 0)
         return;
     pthread_mutex_lock(&a->gate.lock);
-    while (a->gate.first != NULL && charge(a, a->gate.first->length)) {
+    while (a->gate.first != NULL && charge(a, a->gate.first->length, 0)) {
         struct admission *m = a->gate.first;
         unlink_held(a, m);
         m->state = ADMISSION_CHARGED;
@@ -176,15 +179,33 @@ static void release(struct admission *m)
         admissions_wake(a);
 }
 
-uint64_t admission_take_small(struct http_request *http)
+bool admission_take(struct api_command *c, uint64_t needs)
 {
-    struct admission *m = http_request_ctx(http);
-    if (m == NULL || !m->small)
-        return 0;
-    (void)timers_disarm(m->api->timers, &m->timer); /* the body is here */
-    uint64_t length = m->length;
-    m->length = 0;
-    return length;
+    struct api *a = c->api;
+    struct admission *m = http_request_ctx(c->http);
+    if (m == NULL) /* there is no gate */
+        return true;
+    (void)timers_disarm(a->timers, &m->timer); /* the body is here */
+    uint64_t more = needs > m->length ? needs - m->length : 0;
+    if (m->small && more_of_small(a, more)) {
+        c->gate_small = m->length + more;
+        m->length = 0;
+        return true;
+    }
+    if (more > 0 && !charge(a, more, m->small ? 0 : m->length)) {
+        atomic_fetch_add(&a->counters.overloaded, 1);
+        return false;
+    }
+    c->gate_reading = more;
+    return true;
+}
+
+void admission_give_back(struct api_command *c)
+{
+    atomic_fetch_sub(&c->api->gate.small, c->gate_small);
+    atomic_fetch_sub(&c->api->gate.reading, c->gate_reading);
+    if (c->gate_small + c->gate_reading > 0)
+        admissions_wake(c->api);
 }
 
 void admission_end(struct admission *admission)
@@ -233,7 +254,7 @@ static struct admission *admission_new(struct api *a, struct http_request *http,
 static enum admission_state first_ask(struct api *a, struct http_request *http, uint64_t length)
 {
     struct admission *m = admission_new(a, http, length);
-    if (charge_small(a, m) || (atomic_load(&a->gate.held) == 0 && charge(a, m->length))) {
+    if (charge_small(a, m) || (atomic_load(&a->gate.held) == 0 && charge(a, m->length, 0))) {
         m->state = ADMISSION_CHARGED;
         return ADMISSION_CHARGED;
     }

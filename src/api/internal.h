@@ -29,7 +29,8 @@ struct api {
         pthread_mutex_t lock;
         struct admission *first, *last; /* held, in order of arrival */
         atomic_size_t held;
-        /* Bytes of admitted bodies being read or parsed: of pushes, and of other requests. */
+        /* Bytes of admitted bodies being read or parsed: of pushes, with what their items take
+         * until they are answered; and of other requests. */
         atomic_uint_least64_t reading, others;
         atomic_uint_least64_t small; /* of small pushes that are not answered yet */
     } gate;
@@ -68,9 +69,12 @@ void answer_kv_err(struct http_request *http, enum err err);
 /* The body of an admitted request was taken over: its bytes are counted by the node from here on.
  */
 void admission_end(struct admission *admission); /* NULL is allowed */
-/* What a small push counts until it is answered, for its command to give back. */
-uint64_t admission_take_small(struct http_request *http);
-void admissions_wake(struct api *a);   /* there may be room: any thread */
+struct api_command;
+/* The body was parsed and takes `needs` bytes until it is answered (items and answer; what is below
+ * the body's own size is in that). false: no room for it, to be answered answer_overloaded(). */
+bool admission_take(struct api_command *c, uint64_t needs);
+void admission_give_back(struct api_command *c); /* at its end */
+void admissions_wake(struct api *a);             /* there may be room: any thread */
 void admissions_refuse(struct api *a); /* lets go of all that are held; the API is draining */
 
 /* --- commands -----------------------------------------------------------------------------------
@@ -83,7 +87,7 @@ struct api_command {
     struct http_request *http;
     struct node_request node;
     struct timer timer;
-    uint64_t small;                        /* counted in gate.small until it ends */
+    uint64_t gate_small, gate_reading;     /* counted in the gate until it ends */
     void (*answer)(struct api_command *c); /* node.err is ERR_OK; must http_respond() */
     void (*fail)(struct http_request *http, enum err err); /* answers a failure */
     void (*free)(struct api_command *c);                   /* everything, c included */
