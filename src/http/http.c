@@ -1,7 +1,7 @@
 /* HTTP over libmicrohttpd 0.9.75: epoll, a pool of threads, suspended requests.
  *
- * One struct http_request lives from the request line (uri_received) to the end of the answer
- * (completed). The library calls `on_call` once after the headers, for each piece of the body, and
+ * One struct http_request lives from the request line to the end of the answer
+ * (http_uri_received, http_completed). The library calls http_on_call() once after the headers, for each piece of the body, and
  * once more at its end; that last call is where the application's handler runs. Facts of the
  * library this file rests on (its connection.c):
  *
@@ -12,86 +12,27 @@
  * hold a request whose body is still on the client's side.
  *   - A suspended connection is not read: a client that left is seen by asking
  * (http_request_client_gone), or when the answer is written.
- *   - A connection closed by the library (timeout, stop, reset) calls `completed` only.
+ *   - A connection closed by the library (timeout, stop, reset) calls http_completed() only.
  *   - MHD_stop_daemon() aborts the process while a connection is suspended.
  *
  * Answering from any thread: `state` says whose turn it is. The answering side stores the answer,
  * then exchanges the state to WOKEN; only when it was SUSPENDED does it resume the connection,
  * after which the request belongs to the server's thread again. */
-#include "http/http.h"
+#include "http/internal.h"
 
 #include "base/mem.h"
-#include "http/acceptor.h"
 #include "http/conns.h"
 #include "http/framing.h"
 #include "http/linger.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <microhttpd.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
-/* Of the library, per connection: larger headers are 431. */
-#define CONNECTION_MEMORY (16u * 1024)
-#define IDLE_TIMEOUT_S 75
-#define PROGRESS_TIMEOUT_S 60
-#define LEAST_BYTES_S 1024
-#define ANSWERS_MAX (128u * 1024 * 1024)
 /* A refused body up to this size is read and dropped, to keep the connection. */
 #define DRAIN_MAX (256u * 1024)
 /* Of an announced body, reserved at once: its pages are touched only as bytes arrive. */
 #define RESERVE_MAX (64u * 1024 * 1024)
-#define STOP_WAIT_MS 5000 /* for answers that are still being written when the server stops */
-
-enum phase {
-    PHASE_HEADERS,    /* on_call has not seen it yet */
-    PHASE_BODY,       /* collecting */
-    PHASE_DRAIN,      /* refused: the body is thrown away, the answer is ready */
-    PHASE_DISPATCHED, /* the handler has it or had it */
-};
-
-enum turn { TURN_OPEN, TURN_SUSPENDED, TURN_WOKEN };
-
-struct http_server {
-    struct MHD_Daemon *daemon;
-    struct http_linger *linger;
-    struct http_conns *conns;
-    struct http_acceptor *acceptor;
-    uint16_t port;
-    struct http_options options;
-    atomic_bool quiescing;
-    atomic_size_t inflight;   /* dispatched, answer not written to its end */
-    atomic_size_t unanswered; /* dispatched, http_respond() not called yet */
-    atomic_size_t answers;    /* bytes of bodies whose clients have not taken all of them */
-};
-
-struct http_request {
-    struct http_server *server;
-    struct MHD_Connection *connection; /* NULL once the library gave it up */
-    struct http_conn *conn;
-    const char *target; /* where the library has `uri`; only to compare */
-    enum http_method method;
-    enum phase phase;
-    bool admitted; /* options.admit said yes to a body */
-    bool unread;   /* answered before its body was read */
-    bool held;     /* http_hold() was called, admit() not asked again yet */
-    struct span path, query;
-    struct buf body;
-    size_t dropped; /* bytes of a refused body thrown away */
-    void *ctx;
-    atomic_int turn;
-    /* Written by the answering side before it exchanges `turn`. */
-    struct MHD_Response *response;
-    size_t answer_bytes; /* counted in server->answers */
-    unsigned status;
-    http_handler_fn resumed;
-    void *resumed_ctx;
-    char uri[]; /* raw */
-};
 
 /* --- requests -----------------------------------------------------------------------------------
  */
@@ -113,11 +54,11 @@ static struct http_conn *conn_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info->socket_context; /* set by connection_changed() */
+    return info->socket_context; /* set by http_connection_changed() */
 }
 
 /* The library's URI callback: the raw request target, before it is cut at '?'. */
-static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
+void *http_uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
 {
     size_t len = uri == NULL ? 0 : strlen(uri);
     struct http_request *r = mem_new(sizeof(*r) + len + 1);
@@ -133,7 +74,7 @@ static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *con
 }
 
 /* Keeps the path raw: percent-decoding is per segment, the application's business. */
-static size_t keep_escapes(void *ctx, struct MHD_Connection *connection, char *text)
+size_t http_keep_escapes(void *ctx, struct MHD_Connection *connection, char *text)
 {
     (void)ctx;
     (void)connection;
@@ -398,9 +339,9 @@ static enum MHD_Result body_complete(struct http_request *r)
     return drive(r);
 }
 
-static enum MHD_Result on_call(void *ctx, struct MHD_Connection *connection, const char *url,
-                               const char *method, const char *version, const char *piece,
-                               size_t *piece_size, void **request)
+enum MHD_Result http_on_call(void *ctx, struct MHD_Connection *connection, const char *url,
+                             const char *method, const char *version, const char *piece,
+                             size_t *piece_size, void **request)
 {
     (void)ctx;
     (void)connection;
@@ -438,8 +379,8 @@ static bool cut_by_library(const struct http_request *r, enum MHD_RequestTermina
 }
 
 /* The answer has left, or the connection is lost. */
-static void completed(void *ctx, struct MHD_Connection *connection, void **request,
-                      enum MHD_RequestTerminationCode code)
+void http_completed(void *ctx, struct MHD_Connection *connection, void **request,
+                    enum MHD_RequestTerminationCode code)
 {
     struct http_server *s = ctx;
     struct http_request *r = *request;
@@ -466,8 +407,8 @@ static void completed(void *ctx, struct MHD_Connection *connection, void **reque
     request_free(r);
 }
 
-static void connection_changed(void *ctx, struct MHD_Connection *connection, void **slot,
-                               enum MHD_ConnectionNotificationCode code)
+void http_connection_changed(void *ctx, struct MHD_Connection *connection, void **slot,
+                             enum MHD_ConnectionNotificationCode code)
 {
     struct http_server *s = ctx;
     const union MHD_ConnectionInfo *info =
@@ -481,132 +422,6 @@ static void connection_changed(void *ctx, struct MHD_Connection *connection, voi
         unread > 0) /* a request line without an end was answered */
         let_linger(s, connection);
     http_conn_close(s->conns, *slot);
-}
-
-/* --- the server ---------------------------------------------------------------------------------
- */
-
-static struct MHD_Daemon *start_daemon(struct http_server *s)
-{
-    const struct http_options *o = &s->options;
-    /* A pool of one is not a pool: the library wants two threads at least for that option. */
-    struct MHD_OptionItem pool[] = {
-        {o->threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)o->threads, NULL},
-        {MHD_OPTION_END, 0, NULL},
-    };
-    return MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0,
-        NULL, NULL, on_call, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_LIMIT, 2 * o->connections_max + o->threads, /* ours comes first */
-        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_timeout_s, MHD_OPTION_NOTIFY_CONNECTION,
-        connection_changed, s, MHD_OPTION_NOTIFY_COMPLETED, completed, s,
-        MHD_OPTION_URI_LOG_CALLBACK, uri_received, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
-        NULL, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
-}
-
-static void or_default(unsigned *option, unsigned value)
-{
-    if (*option == 0)
-        *option = value;
-}
-
-static struct http_conns *make_conns(const struct http_options *o)
-{
-    const struct http_conns_options options = {.max = o->connections_max,
-                                               .idle_s = o->idle_timeout_s,
-                                               .progress_s = o->progress_timeout_s,
-                                               .least_bytes_s = o->least_bytes_s};
-    return http_conns_new(&options);
-}
-
-static bool answers_press(void *ctx)
-{
-    const struct http_server *s = ctx;
-    return atomic_load(&s->answers) >= s->options.answers_max;
-}
-
-static void server_free(struct http_server *s)
-{
-    http_linger_free(s->linger);
-    http_conns_free(s->conns);
-    mem_free(s);
-}
-
-enum err http_server_start(const struct http_options *options, struct http_server **out,
-                           struct error *error)
-{
-    struct http_server *s = mem_new(sizeof(*s));
-    s->options = *options;
-    or_default(&s->options.idle_timeout_s, IDLE_TIMEOUT_S);
-    or_default(&s->options.progress_timeout_s, PROGRESS_TIMEOUT_S);
-    or_default(&s->options.least_bytes_s, LEAST_BYTES_S);
-    if (s->options.answers_max == 0)
-        s->options.answers_max = ANSWERS_MAX;
-    int listen_fd = -1;
-    enum err err = http_listen(options->address, options->port, &listen_fd, &s->port, error);
-    if (err != ERR_OK) {
-        mem_free(s);
-        return err;
-    }
-    sigset_t all,
-        before; /* signals are the main thread's: the library's threads inherit the mask */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->conns = make_conns(&s->options);
-    s->linger = http_linger_new();
-    s->daemon = start_daemon(s);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (s->daemon == NULL) {
-        (void)close(listen_fd);
-        server_free(s);
-        return error_set(error, ERR_IO, "the HTTP server did not start: %s",
-                         strerrordesc_np(errno));
-    }
-    const struct http_acceptor_options acceptor = {.listen_fd = listen_fd,
-                                                   .daemon = s->daemon,
-                                                   .conns = s->conns,
-                                                   .linger = s->linger,
-                                                   .pressed = answers_press,
-                                                   .ctx = s};
-    s->acceptor = http_acceptor_start(&acceptor);
-    *out = s;
-    return ERR_OK;
-}
-
-uint16_t http_server_port(const struct http_server *s)
-{
-    return s->port;
-}
-
-void http_server_quiesce(struct http_server *s)
-{
-    if (atomic_exchange(&s->quiescing, true))
-        return;
-    http_acceptor_stop(s->acceptor);
-}
-
-size_t http_server_inflight(const struct http_server *s)
-{
-    return atomic_load(&s->inflight);
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-    (void)nanosleep(&pause, NULL);
-}
-
-void http_server_stop(struct http_server *s)
-{
-    if (s == NULL)
-        return;
-    http_server_quiesce(s);
-    while (atomic_load(&s->unanswered) > 0)
-        sleep_ms(1);
-    for (unsigned waited = 0; atomic_load(&s->inflight) > 0 && waited < STOP_WAIT_MS; waited++)
-        sleep_ms(1);
-    MHD_stop_daemon(s->daemon);
-    server_free(s);
 }
 
 /* --- what handlers see --------------------------------------------------------------------------
