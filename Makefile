@@ -8,5 +8,5 @@ lint:             ; scripts/test format headers layers clang
 format:           ; find src tests bench -name '*.[ch]' -print0 | xargs -0 clang-format-14 -i
 prove:            ; scripts/prove
 asan:             ; scripts/test build
-docs: asan        ; build-asan/queen --settings-doc >docs/settings.md
+docs: asan        ; scripts/docs build-asan/queen
 .PHONY: build test sim fuzz bench lint format prove asan docs

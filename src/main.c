@@ -18,6 +18,7 @@
 #include "config/config.h"
 #include "io/executor.h"
 #include "io/pool.h"
+#include "manual.h"
 #include "s3/bucket.h"
 #include "s3/s3_client.h"
 #include "sink/settings_table.h"
@@ -509,70 +510,6 @@ static int check_config(void)
     return 0;
 }
 
-static void print(const struct buf *text)
-{
-    (void)fwrite(text->ptr, 1, text->len, stdout);
-}
-
-static void put_sink_help(struct buf *out)
-{
-    for (unsigned id = 0; id < SETTING_COUNT; id++) {
-        const struct setting *row = setting_row((enum setting_id)id);
-        buf_printf(out, "  %-32s %s", row->variable, row->what);
-        if (row->fallback_text != NULL)
-            buf_printf(out, " [%s]", row->fallback_text);
-        else if (row->kind == KIND_INT)
-            buf_printf(out, " [%llu]", (unsigned long long)row->fallback);
-        buf_putc(out, '\n');
-    }
-}
-
-static int help(void)
-{
-    struct buf text = BUF_INIT;
-    buf_puts(
-        &text,
-        "queen " QUEEN_VERSION ": a message broker with an exactly-once S3 sink inside\n\n"
-        "  queen                     run the broker; every setting is an environment variable\n"
-        "  queen push <queue> ...    push JSON lines, from standard input or one argument\n"
-        "  queen check-config        read the settings, print them, refuse what the broker "
-        "would refuse\n"
-        "  queen --help | --version\n\n"
-        "Settings, with their [default]; more about them in docs/settings.md:\n\n");
-    config_help_put(&text);
-    buf_puts(&text, "\nOf the sink, read when QUEEN_S3_EMBEDDED is true [false]:\n\n");
-    put_sink_help(&text);
-    print(&text);
-    buf_deinit(&text);
-    return 0;
-}
-
-static int settings_doc(void)
-{
-    struct buf text = BUF_INIT;
-    buf_puts(&text,
-             "# Settings\n\n"
-             "Environment variables, read once at boot. `queen check-config` reads them as the "
-             "broker would, prints what\nthey come to, and says what it would refuse. (Generated: "
-             "`make docs`.)\n\n");
-    config_doc_put(&text);
-    buf_puts(&text,
-             "\n## The sink\n\n"
-             "Read only when `QUEEN_S3_EMBEDDED` is true, the switch of the sink on this node. "
-             "Strict: a value that is\nnot accepted, and a required one that is missing, stop the "
-             "boot.\n\n");
-    setting_put_docs(&text);
-    print(&text);
-    buf_deinit(&text);
-    return 0;
-}
-
-static int version(void)
-{
-    printf("queen " QUEEN_VERSION "\n");
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static const struct {
@@ -580,13 +517,15 @@ int main(int argc, char **argv)
         int (*run)(void);
     } commands[] = {
         {"check-config", check_config},
-        {"--help", help},
-        {"-h", help},
-        {"help", help},
-        {"--version", version},
-        {"-V", version},
-        {"version", version},
-        {"--settings-doc", settings_doc},
+        {"--help", manual_help},
+        {"-h", manual_help},
+        {"help", manual_help},
+        {"--version", manual_version},
+        {"-V", manual_version},
+        {"version", manual_version},
+        {"--settings-doc", manual_settings},
+        {"--api-doc", manual_api},
+        {"--metrics-doc", manual_metrics},
     };
     process_begin();
     if (argc < 2)
@@ -602,7 +541,7 @@ int main(int argc, char **argv)
         if (argc == 2)
             return commands[i].run();
         if (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)
-            return help();
+            return manual_help();
         why = "takes no arguments";
     }
     if (strcmp(name, "lake") == 0)

@@ -42,6 +42,17 @@ void answer_refusal(struct http_request *http, const struct refusal *refusal)
     answer_error(http, refusal->status, refusal->code, refusal->text);
 }
 
+void answer_query_refusal(struct http_request *http, const struct refusal *refusal)
+{
+    struct buf body = BUF_INIT;
+    buf_puts(&body, refusal->text);
+    buf_putc(&body, '\n');
+    http_respond(http,
+                 &(struct http_answer){.status = refusal->status,
+                                       .content_type = "text/plain; charset=utf-8"},
+                 &body);
+}
+
 void answer_timeout(struct http_request *http)
 {
     answer_error(http, 503, "timeout", "the deadline elapsed before the outcome was known");

@@ -1,4 +1,4 @@
-/* The route table, dispatch, admission, and the API's life. */
+/* Dispatch by the route table (routes.c), and the API's life. */
 #include "api/internal.h"
 
 #include "base/mem.h"
@@ -7,32 +7,8 @@
 #include <unistd.h>
 
 #define TIMEOUT_MS_MAX 60000u
-#define KV_KEYS_MAX 1024u
 #define VALUE_DEPTH_MAX 500u /* json_normalise recurses */
 #define FREE_POLL_US 1000
-
-/* Who may call a route once tokens are checked (spec/security.md); not enforced yet. */
-enum access { ACCESS_PUBLIC, ACCESS_WRITE, ACCESS_READ, ACCESS_READ_WRITE, ACCESS_ADMIN };
-
-struct route {
-    enum http_method method;
-    const char *pattern; /* the path; a trailing '*' takes the rest, which is not empty */
-    void (*handler)(struct api *a, struct http_request *http, struct span rest);
-    enum access access;
-};
-
-static const struct route routes[] = {
-    {HTTP_POST, "/api/v1/push", api_push, ACCESS_WRITE},
-    {HTTP_POST, "/api/v1/fetch", api_fetch, ACCESS_READ},
-    {HTTP_POST, "/api/v1/partitions/changed", api_changed, ACCESS_READ},
-    {HTTP_POST, "/api/v1/kv", api_kv, ACCESS_READ_WRITE},
-    {HTTP_POST, "/api/v1/configure", api_configure, ACCESS_READ_WRITE},
-    {HTTP_DELETE, "/api/v1/resources/queues/*", api_queue_delete, ACCESS_ADMIN},
-    {HTTP_GET, "/health", api_health, ACCESS_PUBLIC},
-    {HTTP_GET, "/status", api_status, ACCESS_READ},
-    {HTTP_GET, "/metrics", api_metrics, ACCESS_PUBLIC},
-    {HTTP_GET, "/metrics/prometheus", api_metrics_text, ACCESS_PUBLIC},
-};
 
 /* --- dispatch -----------------------------------------------------------------------------------
  */
@@ -60,31 +36,13 @@ static void answer_no_route(struct http_request *http)
     answer_json(http, 404, &body);
 }
 
-static const char *method_text(enum http_method method)
-{
-    switch (method) {
-    case HTTP_GET:
-        return "GET, HEAD";
-    case HTTP_POST:
-        return "POST";
-    case HTTP_PUT:
-        return "PUT";
-    case HTTP_DELETE:
-        return "DELETE";
-    case HTTP_HEAD:
-    case HTTP_OTHER:
-        break;
-    }
-    return "";
-}
-
 static void answer_wrong_method(struct http_request *http, enum http_method allowed)
 {
     struct buf body = BUF_INIT;
+    const char *allow = allowed == HTTP_GET ? "GET, HEAD" : route_method_text(allowed);
     buf_puts(&body, "{\"error\":\"method not allowed\",\"code\":\"method_not_allowed\"}");
     http_respond(http,
-                 &(struct http_answer){
-                     .status = 405, .extra_name = "Allow", .extra_value = method_text(allowed)},
+                 &(struct http_answer){.status = 405, .extra_name = "Allow", .extra_value = allow},
                  &body);
 }
 
@@ -95,16 +53,16 @@ static void dispatch(struct api *a, struct http_request *http)
     const struct route *other = NULL; /* the same path with another method */
     if (method == HTTP_HEAD)
         method = HTTP_GET;
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+    for (size_t i = 0; i < api_route_count; i++) {
         struct span rest;
-        if (!matches(routes[i].pattern, path, &rest))
+        if (!matches(api_routes[i].pattern, path, &rest))
             continue;
-        if (routes[i].method == method) {
-            routes[i].handler(a, http, rest);
+        if (api_routes[i].method == method) {
+            api_routes[i].handler(a, http, rest);
             return;
         }
         if (rest.len == 0)
-            other = &routes[i];
+            other = &api_routes[i];
     }
     if (other != NULL)
         answer_wrong_method(http, other->method);

@@ -41,4 +41,7 @@ void api_drain(struct api *a);
  * Waits for commands that the node still holds; NULL is allowed. */
 void api_free(struct api *a);
 
+/* The generated parts of docs/api.md. */
+void api_doc_put(struct buf *out);
+
 #endif

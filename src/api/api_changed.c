@@ -16,11 +16,16 @@
 #define ANSWER_MAX (32u * 1024 * 1024) /* 1024 queues with pages of 1,000 rows would be 250 MiB */
 
 struct changed {
-    struct api *api;
-    struct http_request *http;
+    struct api_read read; /* first: freed through it */
     struct changed_request request;
-    struct buf body;
 };
+
+static void changed_free(struct api_read *r)
+{
+    struct changed *c = (struct changed *)r;
+    changed_request_deinit(&c->request);
+    mem_free(c);
+}
 
 /* Index of the first partition with an id above `id`. */
 static size_t first_after(const struct queue *q, uint64_t id)
@@ -110,9 +115,9 @@ static void put_page(struct buf *out, const struct changed_entry *e, uint64_t qu
     }
 }
 
-static void put_entry(struct changed *c, const struct changed_entry *e)
+static void put_entry(struct changed *c, const struct changed_entry *e, struct buf *body)
 {
-    struct node *node = c->api->options.node;
+    struct node *node = c->read.api->options.node;
     struct buf rows = BUF_INIT;
     struct page page = {.last = e->cursor == CURSOR_AFTER ? e->cursor_partition : 0};
     uint64_t queue_id = 0;
@@ -132,30 +137,28 @@ static void put_entry(struct changed *c, const struct changed_entry *e)
         node_read_end(node);
     }
     if (error != NULL)
-        put_error(&c->body, e, error);
+        put_error(body, e, error);
     else
-        put_page(&c->body, e, queue_id, buf_span(&rows), &page);
+        put_page(body, e, queue_id, buf_span(&rows), &page);
     buf_deinit(&rows);
 }
 
-static void run_changed(void *ctx)
+static enum err build_changed(struct api_read *r, struct buf *body)
 {
-    struct changed *c = ctx;
-    struct api *a = c->api;
-    int64_t safe_time = node_safe_time(a->options.node);
-    buf_puts(&c->body, "{\"safeTime\":\"");
-    buf_put_iso_us(&c->body, safe_time);
-    buf_puts(&c->body, "\",\"safeTimeDegraded\":false,\"entries\":[");
+    struct changed *c = (struct changed *)r;
+    int64_t safe_time = node_safe_time(r->api->options.node);
+    buf_puts(body, "{\"safeTime\":\"");
+    buf_put_iso_us(body, safe_time);
+    buf_puts(body, "\",\"safeTimeDegraded\":false,\"entries\":[");
     for (size_t i = 0; i < c->request.n; i++) {
+        if (read_is_late(r))
+            return ERR_TIMEOUT;
         if (i > 0)
-            buf_putc(&c->body, ',');
-        put_entry(c, &c->request.entries[i]);
+            buf_putc(body, ',');
+        put_entry(c, &c->request.entries[i], body);
     }
-    buf_puts(&c->body, "]}");
-    answer_json(c->http, 200, &c->body);
-    changed_request_deinit(&c->request);
-    mem_free(c);
-    atomic_fetch_sub(&a->outstanding, 1);
+    buf_puts(body, "]}");
+    return ERR_OK;
 }
 
 void api_changed(struct api *a, struct http_request *http, struct span rest)
@@ -163,20 +166,12 @@ void api_changed(struct api *a, struct http_request *http, struct span rest)
     (void)rest;
     struct changed *c = mem_new(sizeof(*c));
     struct refusal refusal;
-    c->api = a;
-    c->http = http;
+    c->read =
+        (struct api_read){.api = a, .http = http, .build = build_changed, .free = changed_free};
     if (changed_request_parse(http_request_body(http), &c->request, &refusal) != ERR_OK) {
-        changed_request_deinit(&c->request);
-        mem_free(c);
+        changed_free(&c->read);
         answer_refusal(http, &refusal);
         return;
     }
-    if (node_is_behind(a->options.node)) {
-        changed_request_deinit(&c->request);
-        mem_free(c);
-        answer_err(http, ERR_AGAIN);
-        return;
-    }
-    atomic_fetch_add(&a->outstanding, 1);
-    pool_submit(a->readers, run_changed, c);
+    read_start(&c->read);
 }

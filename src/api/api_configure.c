@@ -1,5 +1,5 @@
 /* POST /api/v1/configure (spec/broker-api.md 3). */
-#include "api/internal.h"
+#include "api/resources.h"
 
 #include "base/mem.h"
 
@@ -21,17 +21,25 @@ static void configure_answer(struct api_command *c)
     struct configure *p = (struct configure *)c;
     const struct configure_result *result = &c->node.configure;
     struct buf body = BUF_INIT;
-    buf_puts(&body, "{\"configured\":true,\"queueId\":\"");
-    buf_put_uuid(&body, &result->queue_uuid);
-    buf_puts(&body, "\",\"partitionId\":null,\"queue\":");
-    buf_put_json_string(&body, p->request.queue);
-    buf_puts(&body, ",\"namespace\":");
-    buf_put_json_string(&body, buf_span(&result->namespace_));
-    buf_puts(&body, ",\"task\":");
-    buf_put_json_string(&body, buf_span(&result->task));
-    buf_puts(&body, ",\"storage\":\"segments\",\"options\":");
-    queue_options_put(&body, &result->options);
-    buf_putc(&body, '}');
+    struct json_writer w;
+    json_writer_init(&w, &body);
+    json_begin_object(&w);
+    json_key(&w, "configured");
+    json_bool(&w, true);
+    put_uuid(&w, "queueId", &result->queue_uuid);
+    json_key(&w, "partitionId");
+    json_null(&w);
+    json_key(&w, "queue");
+    json_str(&w, p->request.queue);
+    json_key(&w, "namespace");
+    json_str(&w, buf_span(&result->namespace_));
+    json_key(&w, "task");
+    json_str(&w, buf_span(&result->task));
+    json_key(&w, "storage");
+    json_cstr(&w, "segments");
+    json_key(&w, "options");
+    queue_options_put(&w, &result->options);
+    json_end_object(&w);
     answer_json(c->http, 200, &body);
 }
 

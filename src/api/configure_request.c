@@ -339,31 +339,29 @@ enum err configure_request_parse(struct span body, struct arena *arena,
     return ERR_OK;
 }
 
-void queue_options_put(struct buf *out, const struct queue_options *o)
+void queue_options_put(struct json_writer *w, const struct queue_options *o)
 {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_begin_object(&w);
+    json_begin_object(w);
     for (enum queue_option i = 0; i < QUEUE_OPTION_COUNT; i++) {
         int64_t value = option_load(o, i);
         if (i == QUEUE_OPTION_retention_sink_hold_max_seconds && value == 0)
             value = rows[i].fallback; /* of a queue created by a push */
-        json_key(&w, rows[i].name);
+        json_key(w, rows[i].name);
         switch (rows[i].kind) {
         case KIND_I:
-            json_i64(&w, value);
+            json_i64(w, value);
             break;
         case KIND_B:
-            json_bool(&w, value != 0);
+            json_bool(w, value != 0);
             break;
         case KIND_S:
-            json_cstr(&w, o->retention_sink_hold);
+            json_cstr(w, o->retention_sink_hold);
             break;
         }
         if (i == QUEUE_OPTION_max_size) {
-            json_key(&w, "maxQueueSize");
-            json_i64(&w, value);
+            json_key(w, "maxQueueSize");
+            json_i64(w, value);
         }
     }
-    json_end_object(&w);
+    json_end_object(w);
 }

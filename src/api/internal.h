@@ -4,8 +4,9 @@
 
 #include "api/api.h"
 #include "api/request.h"
+#include "api/route.h"
 #include "api/timers.h"
-#include "status/metrics.h"
+#include "status/families.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -56,6 +57,8 @@ void answer_json(struct http_request *http, unsigned status, struct buf *body); 
 /* {"error": text, "code": code}; code may be NULL. */
 void answer_error(struct http_request *http, unsigned status, const char *code, const char *text);
 void answer_refusal(struct http_request *http, const struct refusal *refusal);
+/* Of a query string: plain text. */
+void answer_query_refusal(struct http_request *http, const struct refusal *refusal);
 /* Broker shape (spec/broker-api.md 1.5) of an error of the node. */
 void answer_err(struct http_request *http, enum err err);
 void answer_timeout(struct http_request *http);
@@ -98,6 +101,25 @@ void command_start(struct api_command *c);
 /* Size of the entry that would hold this body alone is within options.entry_max_bytes. */
 bool command_fits(const struct api *a, const struct buf *body);
 
+/* --- reads ---------------------------------------------------------------------------------------
+ */
+
+/* A read of the applied state, answered on a reader thread. Embedded first in the route's own
+ * struct. */
+struct api_read {
+    struct api *api;
+    struct http_request *http;
+    int64_t deadline_us;
+    /* ERR_OK: body is the answer. ERR_NOT_FOUND: there is no such queue. */
+    enum err (*build)(struct api_read *r, struct buf *body);
+    void (*free)(struct api_read *r);
+};
+
+void read_start(struct api_read *r); /* takes r */
+/* The deadline is over: a build that goes on for long looks now and then and gives up with
+ * ERR_TIMEOUT. */
+bool read_is_late(const struct api_read *r);
+
 /* --- waiting reads ------------------------------------------------------------------------------
  */
 
@@ -130,6 +152,11 @@ void waiter_deinit(struct waiter *w);          /* in a run: no other will come *
 void waits_hook(void *api, uint64_t queue_id); /* node_hook_fn */
 void waits_wake_all(struct api *a);
 
+/* --- status --- */
+
+double api_uptime_seconds(const struct api *a);
+uint64_t process_resident_bytes(void); /* 0 where /proc does not tell */
+
 /* --- routes -------------------------------------------------------------------------------------
  */
 
@@ -139,7 +166,14 @@ void api_configure(struct api *a, struct http_request *http, struct span rest);
 void api_fetch(struct api *a, struct http_request *http, struct span rest);
 void api_changed(struct api *a, struct http_request *http, struct span rest);
 void api_kv(struct api *a, struct http_request *http, struct span rest);
+void api_queue_list(struct api *a, struct http_request *http, struct span rest);
+void api_queue_get(struct api *a, struct http_request *http, struct span rest);
 void api_queue_delete(struct api *a, struct http_request *http, struct span rest);
+void api_partitions(struct api *a, struct http_request *http, struct span rest);
+void api_overview(struct api *a, struct http_request *http, struct span rest);
+void api_namespaces(struct api *a, struct http_request *http, struct span rest);
+void api_tasks(struct api *a, struct http_request *http, struct span rest);
+void api_stats_refresh(struct api *a, struct http_request *http, struct span rest);
 void api_health(struct api *a, struct http_request *http, struct span rest);
 void api_status(struct api *a, struct http_request *http, struct span rest);
 void api_metrics(struct api *a, struct http_request *http, struct span rest);

@@ -37,6 +37,14 @@ ERR_CHECK enum err names_check(struct span queue, struct span other, const char 
  * form. */
 bool string_text(const struct json_raw *raw, struct arena *arena, struct span *out);
 
+/* --- query strings --- */
+
+/* The decoded value of a parameter replaces what is in *out; false: it is not there. */
+bool query_text(struct span query, const char *name, struct buf *out);
+/* Clamped to [min, max]; absent: *out stays. 400 when it is no integer. */
+ERR_CHECK enum err query_integer(struct span query, const char *name, int64_t min, int64_t max,
+                                 int64_t *out, struct refusal *refusal);
+
 /* --- push --- */
 
 struct push_request {
@@ -109,9 +117,11 @@ void changed_cursor_put(struct buf *out, uint64_t queue_id, uint64_t partition_i
 ERR_CHECK enum err configure_request_parse(struct span body, struct arena *arena,
                                            struct configure_request *out, struct refusal *refusal);
 /* The options object of configure, resources and message detail. */
-void queue_options_put(struct buf *out, const struct queue_options *o);
+void queue_options_put(struct json_writer *w, const struct queue_options *o);
 
 /* --- kv --- */
+
+#define KV_KEYS_MAX 1024u /* in one call, unless QUEEN_KV_MAX_KEYS_PER_CALL says otherwise */
 
 struct kv_limits {
     size_t value_max;

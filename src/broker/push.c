@@ -214,16 +214,18 @@ static struct span text_of_id(struct push_scratch *scratch, const struct uuid *i
     return span_make(text, UUID_TEXT_LEN);
 }
 
-static void add_runs(struct push_effects *e, const struct partition *p, int64_t stamp,
-                     const struct qlog_record *records, size_t count)
+/* The bytes that they take in the log. */
+static uint64_t add_runs(struct push_effects *e, const struct partition *p, int64_t stamp,
+                         const struct qlog_record *records, size_t count)
 {
+    uint64_t bytes = 0;
     for (size_t done = 0; done < count;) {
         size_t n = count - done < QLOG_RUN_RECORDS_MAX ? count - done : QLOG_RUN_RECORDS_MAX;
         if (e->n == e->cap) {
             e->cap = e->cap == 0 ? 16 : e->cap * 2;
             e->runs = mem_grow(e->runs, e->cap * sizeof(*e->runs));
         }
-        e->runs[e->n++] = (struct push_effect){
+        e->runs[e->n] = (struct push_effect){
             .queue = p->queue,
             .run = {.partition_id = p->id,
                     .partition = p->name,
@@ -232,8 +234,10 @@ static void add_runs(struct push_effects *e, const struct partition *p, int64_t 
                     .records = records + done,
                     .count = (uint32_t)n},
         };
+        bytes += qlog_run_size(&e->runs[e->n++].run);
         done += n;
     }
+    return bytes;
 }
 
 /* One record for what is new, nothing for a duplicate. */
@@ -276,10 +280,12 @@ static enum err apply_group(struct push_job *job, const struct push_group *group
     }
     if (n == 0)
         return ERR_OK;
-    add_runs(job->effects, p, job->at->now, records, n);
+    uint64_t bytes = add_runs(job->effects, p, job->at->now, records, n);
     state_partition_touch(s, p);
     state_queue_touch(s, q);
     p->next_offset += n;
+    p->log_bytes += bytes;
+    q->records += n;
     p->last_write_at = job->at->now;
     q->last_write_at = job->at->now;
     state_meta(s)->max_stamp = job->at->now;

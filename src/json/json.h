@@ -93,6 +93,7 @@ void json_end_object(struct json_writer *w);
 void json_begin_array(struct json_writer *w);
 void json_end_array(struct json_writer *w);
 void json_key(struct json_writer *w, const char *key);
+void json_key_span(struct json_writer *w, struct span key);
 void json_str(struct json_writer *w, struct span value);
 void json_cstr(struct json_writer *w, const char *value); /* NULL writes null */
 void json_i64(struct json_writer *w, int64_t value);

@@ -80,10 +80,15 @@ void json_end_array(struct json_writer *w)
 
 void json_key(struct json_writer *w, const char *key)
 {
+    json_key_span(w, span_str(key));
+}
+
+void json_key_span(struct json_writer *w, struct span key)
+{
     ASSERT(w->depth > 0);
     ASSERT(!w->after_key);
     separate(w);
-    json_put_string(w->out, span_str(key));
+    json_put_string(w->out, key);
     buf_putc(w->out, ':');
     w->after_key = true;
 }

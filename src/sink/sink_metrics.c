@@ -1,8 +1,8 @@
-/* The queen_s3_* families, in their order (spec/sink-status-metrics.md 2; family 16: decisions.md
- * 1). */
+/* The sink's part of the table in status/families.h: what it counts, and its samples. */
 #include "sink/sink_internal.h"
 
 #include "base/mem.h"
+#include "status/families.h"
 
 #include <stdio.h>
 
@@ -125,123 +125,104 @@ static bool value_quoted(const struct slot *slot, double *out)
     return slot->quoted > 0;
 }
 
-static void put_queues(const struct sink *s, struct buf *out, const char *name,
-                       queue_value_fn value, struct metric_label more)
+/* One sample a queue; `label`: the value of the family's second label, if it has one. */
+static void put_queues(const struct sink *s, struct buf *out, enum metric_id id,
+                       queue_value_fn value, const char *label)
 {
     for (size_t i = 0; i < s->n_slots; i++) {
         double v;
-        struct metric_label labels[] = {{"queue", buf_span(&s->slots[i]->name)}, more};
+        struct span labels[] = {buf_span(&s->slots[i]->name), span_str(label)};
         if (value(s->slots[i], &v))
-            metrics_sample(out, name, NULL, labels, more.name == NULL ? 1 : 2, v);
+            metrics_sample(out, metric_family(id), labels, v);
     }
 }
 
-static void queue_family(const struct sink *s, struct buf *out, const char *name,
-                         enum metric_type type, const char *help, queue_value_fn value)
-{
-    metrics_family(out, name, type, help);
-    put_queues(s, out, name, value, (struct metric_label){0});
-}
-
 /* Two results of one queue stand together: sorted by queue, then result. */
-static void fetch_family(const struct sink *s, struct buf *out)
+static void put_fetches(const struct sink *s, struct buf *out)
 {
-    static const char name[] = "queen_s3_fetch_calls_total";
-    struct {
+    static const struct {
         const char *result;
         queue_value_fn value;
     } results[] = {{"error", value_fetch_error}, {"ok", value_fetch_ok}};
 
-    metrics_family(out, name, METRIC_COUNTER, "Read calls of the sink.");
     for (size_t i = 0; i < s->n_slots; i++) {
         for (size_t r = 0; r < 2; r++) {
             double v;
-            struct metric_label labels[] = {{"queue", buf_span(&s->slots[i]->name)},
-                                            {"result", span_str(results[r].result)}};
+            struct span labels[] = {buf_span(&s->slots[i]->name), span_str(results[r].result)};
             if (results[r].value(s->slots[i], &v))
-                metrics_sample(out, name, NULL, labels, 2, v);
+                metrics_sample(out, metric_family(FAMILY_SINK_FETCHES), labels, v);
         }
     }
 }
 
-static void bytes_family(const struct sink *s, struct buf *out)
+static void put_requests(const struct sink *s, struct buf *out)
 {
-    static const char name[] = "queen_s3_bytes_written_total";
-
-    metrics_family(out, name, METRIC_COUNTER,
-                   "Bytes of the objects of committed windows, compressed.");
-    if (s->settings != NULL)
-        put_queues(
-            s, out, name, value_bytes,
-            (struct metric_label){"format", span_str(sink_format_name(s->settings->format))});
-}
-
-static void requests_family(const struct sink *s, struct buf *out)
-{
-    static const char name[] = "queen_s3_s3_requests_total";
-
-    metrics_family(out, name, METRIC_COUNTER,
-                   "Requests to the bucket, every attempt; code 0 is no answer.");
     for (size_t i = 0; i < s->counters.n_requests; i++) {
         const struct request_count *r = &s->counters.requests[i];
         char code[16];
         (void)snprintf(code, sizeof(code), "%u", r->code); /* fits */
-        struct metric_label labels[] = {{"op", span_str(r->op)}, {"code", span_str(code)}};
-        metrics_sample_u64(out, name, NULL, labels, 2, r->count);
+        struct span labels[] = {span_str(r->op), span_str(code)};
+        metrics_sample_u64(out, metric_family(FAMILY_SINK_REQUESTS), labels, r->count);
     }
 }
 
-static void safe_lag_family(const struct sink *s, struct buf *out, int64_t safe_lag_us)
-{
-    static const char name[] = "queen_s3_safe_lag_seconds";
+/* --- every family --- */
 
-    metrics_family(out, name, METRIC_GAUGE, "The node's wall clock minus its safeTime.");
-    if (s->held > 0)
-        metrics_sample(out, name, NULL, NULL, 0, (double)safe_lag_us / 1e6);
+static void put_histogram(struct buf *out, enum metric_id id, const struct metrics_histogram *h)
+{
+    metrics_histogram_put(out, metric_family(id), NULL, h);
 }
 
-static void one(struct buf *out, const char *name, enum metric_type type, const char *help,
-                uint64_t value)
+static void put_count(struct buf *out, enum metric_id id, uint64_t value)
 {
-    metrics_family(out, name, type, help);
-    metrics_sample_u64(out, name, NULL, NULL, 0, value);
+    metrics_sample_u64(out, metric_family(id), NULL, value);
+}
+
+static void put_samples(const struct sink *s, struct buf *out, enum metric_id id,
+                        int64_t safe_lag_us)
+{
+    static const queue_value_fn values[FAMILY_COUNT] = {
+        [FAMILY_SINK_LAG] = value_lag,
+        [FAMILY_SINK_WINDOWS] = value_windows,
+        [FAMILY_SINK_RECORDS] = value_records,
+        [FAMILY_SINK_BYTES] = value_bytes,
+        [FAMILY_SINK_LOST] = value_lost,
+        [FAMILY_SINK_PARTITIONS] = value_partitions,
+        [FAMILY_SINK_CHECKPOINT_AGE] = value_checkpoint_age,
+        [FAMILY_SINK_QUOTED] = value_quoted,
+    };
+    const struct sink_counters *c = &s->counters;
+
+    if (values[id] != NULL && s->settings != NULL)
+        put_queues(s, out, id, values[id], sink_format_name(s->settings->format));
+    else if (id == FAMILY_SINK_SAFE_LAG && s->held > 0)
+        metrics_sample(out, metric_family(id), NULL, (double)safe_lag_us / 1e6);
+    else if (id == FAMILY_SINK_WINDOW_RECORDS)
+        put_histogram(out, id, &c->window_records);
+    else if (id == FAMILY_SINK_WINDOW_BYTES)
+        put_histogram(out, id, &c->window_bytes);
+    else if (id == FAMILY_SINK_BUFFER)
+        put_count(out, id, s->buffered);
+    else if (id == FAMILY_SINK_FETCHES)
+        put_fetches(s, out);
+    else if (id == FAMILY_SINK_REQUESTS)
+        put_requests(s, out);
+    else if (id == FAMILY_SINK_PRECONDITION_LOST)
+        put_count(out, id, c->precondition_lost);
+    else if (id == FAMILY_SINK_GIVEN_BACK)
+        put_count(out, id, c->given_back);
 }
 
 void sink_metrics_put(struct sink *s, struct buf *out)
 {
     int64_t safe_lag = clock_wall_us(s->options.clock) - node_safe_time(s->options.node);
-    struct sink_counters *c = &s->counters;
 
     if (safe_lag < 0)
         safe_lag = 0;
     pthread_mutex_lock(&s->lock);
-    queue_family(s, out, "queen_s3_lag_seconds", METRIC_GAUGE,
-                 "safeTime minus completeThrough on the owning node.", value_lag);
-    safe_lag_family(s, out, safe_lag);
-    queue_family(s, out, "queen_s3_windows_committed_total", METRIC_COUNTER, "Windows committed.",
-                 value_windows);
-    queue_family(s, out, "queen_s3_records_written_total", METRIC_COUNTER,
-                 "Records in committed windows.", value_records);
-    bytes_family(s, out);
-    queue_family(s, out, "queen_s3_records_lost_total", METRIC_COUNTER,
-                 "Records gone before the sink read them.", value_lost);
-    metrics_family(out, "queen_s3_window_records", METRIC_HISTOGRAM, "Records per window.");
-    metrics_histogram_put(out, "queen_s3_window_records", NULL, 0, &c->window_records);
-    metrics_family(out, "queen_s3_window_bytes", METRIC_HISTOGRAM, "Object bytes per window.");
-    metrics_histogram_put(out, "queen_s3_window_bytes", NULL, 0, &c->window_bytes);
-    one(out, "queen_s3_buffer_bytes", METRIC_GAUGE, "Buffered weight over all sinks.", s->buffered);
-    fetch_family(s, out);
-    queue_family(s, out, "queen_s3_discovery_partitions", METRIC_GAUGE, "Partitions of the queue.",
-                 value_partitions);
-    requests_family(s, out);
-    one(out, "queen_s3_commit_precondition_lost_total", METRIC_COUNTER,
-        "KV batches rolled back by a lost precondition.", c->precondition_lost);
-    queue_family(s, out, "queen_s3_checkpoint_age_windows", METRIC_GAUGE,
-                 "Committed window minus the window of the last checkpoint.", value_checkpoint_age);
-    one(out, "queen_s3_queues_given_back_total", METRIC_COUNTER,
-        "Queues handed off by the rebalancer.", c->given_back);
-    queue_family(s, out, "queen_s3_records_quoted_total", METRIC_COUNTER,
-                 "Records whose payload common readers cannot parse, written as a JSON string.",
-                 value_quoted);
+    for (enum metric_id id = FAMILY_SINK_FIRST; id < FAMILY_COUNT; id++) {
+        metrics_family(out, metric_family(id));
+        put_samples(s, out, id, safe_lag);
+    }
     pthread_mutex_unlock(&s->lock);
 }

@@ -10,13 +10,21 @@
 
 #define EXACT_MAX 9007199254740992.0 /* 2^53 */
 
-void metrics_family(struct buf *out, const char *name, enum metric_type type, const char *help)
+size_t metric_labels(const struct metric_family *f)
+{
+    size_t n = 0;
+    while (n < METRIC_LABELS_MAX && f->labels[n] != NULL)
+        n++;
+    return n;
+}
+
+void metrics_family(struct buf *out, const struct metric_family *f)
 {
     static const char *const types[] = {"counter", "gauge", "histogram"};
     buf_puts(out, "# HELP ");
-    buf_puts(out, name);
+    buf_puts(out, f->name);
     buf_putc(out, ' ');
-    for (const char *c = help; *c != '\0'; c++) { /* help text escapes \ and newline only */
+    for (const char *c = f->help; *c != '\0'; c++) { /* help text escapes \ and newline only */
         if (*c == '\\')
             buf_puts(out, "\\\\");
         else if (*c == '\n')
@@ -25,9 +33,9 @@ void metrics_family(struct buf *out, const char *name, enum metric_type type, co
             buf_putc(out, (uint8_t)*c);
     }
     buf_puts(out, "\n# TYPE ");
-    buf_puts(out, name);
+    buf_puts(out, f->name);
     buf_putc(out, ' ');
-    buf_puts(out, types[type]);
+    buf_puts(out, types[f->type]);
     buf_putc(out, '\n');
 }
 
@@ -72,14 +80,14 @@ static void put_number(struct buf *out, double value)
 }
 
 /* Everything before the value. le (may be empty) is the last label. */
-static void put_head(struct buf *out, const char *name, const char *suffix,
-                     const struct metric_label *labels, size_t n, struct span le)
+static void put_head(struct buf *out, const struct metric_family *f, const char *suffix,
+                     const struct span *values, struct span le)
 {
-    buf_puts(out, name);
-    if (suffix != NULL)
-        buf_puts(out, suffix);
+    size_t n = metric_labels(f);
+    buf_puts(out, f->name);
+    buf_puts(out, suffix);
     for (size_t i = 0; i < n; i++)
-        put_label(out, labels[i].name, labels[i].value, i == 0);
+        put_label(out, f->labels[i], values[i], i == 0);
     if (le.len > 0)
         put_label(out, "le", le, n == 0);
     if (n > 0 || le.len > 0)
@@ -87,20 +95,32 @@ static void put_head(struct buf *out, const char *name, const char *suffix,
     buf_putc(out, ' ');
 }
 
-void metrics_sample(struct buf *out, const char *name, const char *suffix,
-                    const struct metric_label *labels, size_t n, double value)
+static void put_sample(struct buf *out, const struct metric_family *f, const char *suffix,
+                       const struct span *values, double value)
 {
-    put_head(out, name, suffix, labels, n, (struct span){NULL, 0});
+    put_head(out, f, suffix, values, (struct span){NULL, 0});
     put_number(out, value);
     buf_putc(out, '\n');
 }
 
-void metrics_sample_u64(struct buf *out, const char *name, const char *suffix,
-                        const struct metric_label *labels, size_t n, uint64_t value)
+static void put_sample_u64(struct buf *out, const struct metric_family *f, const char *suffix,
+                           const struct span *values, struct span le, uint64_t value)
 {
-    put_head(out, name, suffix, labels, n, (struct span){NULL, 0});
+    put_head(out, f, suffix, values, le);
     buf_put_u64(out, value);
     buf_putc(out, '\n');
+}
+
+void metrics_sample(struct buf *out, const struct metric_family *f, const struct span *values,
+                    double value)
+{
+    put_sample(out, f, "", values, value);
+}
+
+void metrics_sample_u64(struct buf *out, const struct metric_family *f, const struct span *values,
+                        uint64_t value)
+{
+    put_sample_u64(out, f, "", values, (struct span){NULL, 0}, value);
 }
 
 void metrics_histogram_observe(struct metrics_histogram *h, double value)
@@ -114,8 +134,8 @@ void metrics_histogram_observe(struct metrics_histogram *h, double value)
     h->count++;
 }
 
-void metrics_histogram_put(struct buf *out, const char *name, const struct metric_label *labels,
-                           size_t n, const struct metrics_histogram *h)
+void metrics_histogram_put(struct buf *out, const struct metric_family *f,
+                           const struct span *values, const struct metrics_histogram *h)
 {
     uint64_t below = 0;
     struct buf le = BUF_INIT;
@@ -123,11 +143,9 @@ void metrics_histogram_put(struct buf *out, const char *name, const struct metri
         below += h->buckets[i];
         buf_reset(&le);
         put_number(&le, i < h->n_bounds ? h->bounds[i] : (double)INFINITY);
-        put_head(out, name, "_bucket", labels, n, buf_span(&le));
-        buf_put_u64(out, below);
-        buf_putc(out, '\n');
+        put_sample_u64(out, f, "_bucket", values, buf_span(&le), below);
     }
     buf_deinit(&le);
-    metrics_sample(out, name, "_sum", labels, n, h->sum);
-    metrics_sample_u64(out, name, "_count", labels, n, h->count);
+    put_sample(out, f, "_sum", values, h->sum);
+    put_sample_u64(out, f, "_count", values, (struct span){NULL, 0}, h->count);
 }

@@ -185,6 +185,14 @@ uint64_t qlog_disk_bytes(const struct qlog *q)
     return atomic_load_explicit(&q->disk_bytes, memory_order_relaxed);
 }
 
+size_t qlog_segment_count(struct qlog *q)
+{
+    pthread_mutex_lock(&q->shared.lock);
+    size_t n = q->shared.list->n;
+    pthread_mutex_unlock(&q->shared.lock);
+    return n;
+}
+
 static void disk_bytes_add(struct qlog *q, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&q->disk_bytes, bytes, memory_order_relaxed);

@@ -91,6 +91,7 @@ uint64_t qlog_id(const struct qlog *q);
 uint64_t qlog_end(const struct qlog *q);   /* next position; acquire order. Any thread */
 uint64_t qlog_start(const struct qlog *q); /* first position still there. Any thread */
 uint64_t qlog_disk_bytes(const struct qlog *q);
+size_t qlog_segment_count(struct qlog *q); /* files that its runs are in. Any thread */
 
 /* What a scan sees of a run without reading its body. */
 struct qlog_run_head {

@@ -47,7 +47,9 @@ static enum err load_meta(struct state *s, const struct uuid *cluster, struct er
     if (err == ERR_OK) {
         err = state_meta_decode(buf_span(&value), &s->meta);
         if (err == ERR_VERSION)
-            err = error_set(error, err, "state database: unknown format version %u", value.ptr[0]);
+            err = error_set(error, err,
+                            "state database: format version %u, and this program reads %u only",
+                            value.ptr[0], STATE_FORMAT_VERSION);
         else if (err != ERR_OK)
             err = corrupt(error, "the meta row does not decode");
     } else if (err == ERR_NOT_FOUND) {
@@ -90,6 +92,10 @@ static enum err load_partition(struct state *s, struct span key, struct span val
     p->log_start = le64_get(value.ptr + 24);
     p->last_write_at = (int64_t)le64_get(value.ptr + 32);
     p->created_at = (int64_t)le64_get(value.ptr + 40);
+    p->log_bytes = le64_get(value.ptr + 48);
+    if (p->log_start > p->next_offset)
+        return corrupt(error, "a partition that starts behind its end");
+    q->records += p->next_offset - p->log_start;
     return ERR_OK;
 }
 

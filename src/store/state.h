@@ -17,7 +17,7 @@
  * the lock calls themselves expects one of them held (writers the write lock), state_frozen_write()
  * takes the read lock itself in short pieces.
  *
- * Rows, one kind byte first (store/state_format.h has the tables, version 1):
+ * Rows, one kind byte first (store/state_format.h has the tables, version 2):
  *   M meta · Q queue · P partition (queue id, partition id) · N pin · K kv · D dedup */
 #ifndef STORE_STATE_H
 #define STORE_STATE_H
@@ -70,6 +70,7 @@ struct queue {
     uint32_t pins;
     uint64_t log_length; /* position up to which the queue log belongs to the applied state */
     uint64_t log_start;  /* first position retention has left */
+    uint64_t records;    /* retained: of all its partitions. No row has it: counted when loaded */
     struct partition **partitions; /* by creation, which is ascending id; owned */
     size_t partition_count, partition_cap;
     struct qlog *log;         /* node's; NULL until opened. Not part of the state */
@@ -87,6 +88,7 @@ struct partition {
     struct uuid uuid;
     uint64_t next_offset; /* the high watermark */
     uint64_t log_start;   /* first retained offset */
+    uint64_t log_bytes;   /* of its retained runs in the queue's log */
     int64_t last_write_at, created_at;
     struct partition *next_in_bucket, *next_dirty; /* internal */
     uint32_t hash;
@@ -162,6 +164,9 @@ bool state_reap(struct state *s, size_t budget);
 size_t state_queue_list(struct state *s, const struct tenant_id *tenant, struct queue ***out);
 /* Every queue, dead but pinned ones too, by id; array owned by the caller. For recovery. */
 size_t state_queue_list_all(struct state *s, struct queue ***out);
+/* Ids of the live queues of a tenant, in no order; array owned by the caller. For walks that let go
+ * of the lock on their way. */
+size_t state_queue_ids(struct state *s, const struct tenant_id *tenant, uint64_t **out);
 size_t state_queue_count(const struct state *s);
 uint64_t state_partition_count(const struct state *s);
 

@@ -189,6 +189,7 @@ void state_partition_encode(const struct partition *p, struct buf *value)
     buf_put_le64(value, p->log_start);
     buf_put_le64(value, (uint64_t)p->last_write_at);
     buf_put_le64(value, (uint64_t)p->created_at);
+    buf_put_le64(value, p->log_bytes);
     buf_put_span(value, p->name);
 }
 

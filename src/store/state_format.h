@@ -1,9 +1,9 @@
-/* Rows of the state database, format version 1. Integers in keys are big-endian, so that they sort;
+/* Rows of the state database, format version 2. Integers in keys are big-endian, so that they sort;
  * in values little-endian. The first byte of a key is its kind.
  *
  * M  meta: one row, key "M"
  *   offset size field
- *      0     1  version, 1
+ *      0     1  version, 2
  *      1    16  cluster id
  *     17     8  applied: index of the last applied entry
  *     25     8  its term
@@ -37,7 +37,8 @@
  *     24     8  log start
  *     32     8  last write at
  *     40     8  created at
- *     48   ...  name
+ *     48     8  bytes of its runs in the queue's log
+ *     56   ...  name
  *
  * N  pin: key 'N' | tenant 16 | KV key of the intent
  *      0     8  queue id
@@ -58,7 +59,7 @@
 #ifndef STORE_STATE_FORMAT_H
 #define STORE_STATE_FORMAT_H
 
-#define STATE_FORMAT_VERSION 1u
+#define STATE_FORMAT_VERSION 2u
 
 #define STATE_KIND_META 'M'
 #define STATE_KIND_QUEUE 'Q'
@@ -69,7 +70,7 @@
 
 enum { META_SIZE = 77 };
 enum { QUEUE_KEY_SIZE = 9, PARTITION_KEY_SIZE = 17 };
-enum { PARTITION_NAME_AT = 48 };
+enum { PARTITION_NAME_AT = 56 };
 enum { PIN_KEY_AT = 17, PIN_SIZE = 24 };
 enum { KV_VERSION_AT = 0, KV_EXPIRES_AT = 8, KV_UPDATED_AT = 16, KV_VALUE_AT = 24 };
 enum { DEDUP_CLASS_AT = 1, DEDUP_BUCKET_AT = 2, DEDUP_PARTITION_AT = 6, DEDUP_HASH_AT = 14 };

@@ -342,6 +342,21 @@ size_t state_queue_list(struct state *s, const struct tenant_id *tenant, struct 
     return n;
 }
 
+size_t state_queue_ids(struct state *s, const struct tenant_id *tenant, uint64_t **out)
+{
+    uint64_t *list = MEM_ARRAY(uint64_t, s->queue_count + 1);
+    size_t n = 0, at = 0;
+    uint64_t id;
+    void *value;
+    while (map64_next(&s->ids, &at, &id, &value)) {
+        const struct queue *q = value;
+        if (!q->dead && memcmp(&q->tenant, tenant, sizeof(*tenant)) == 0)
+            list[n++] = id;
+    }
+    *out = list;
+    return n;
+}
+
 static int id_order(const void *a, const void *b)
 {
     const struct queue *qa = *(struct queue *const *)a, *qb = *(struct queue *const *)b;

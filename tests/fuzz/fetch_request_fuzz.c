@@ -62,7 +62,9 @@ static void check_configure(struct span body)
         ASSERT(r.options.retention_seconds == 0);
         configure_encode(&out, &r);
         buf_reset(&out);
-        queue_options_put(&out, &r.options);
+        struct json_writer w;
+        json_writer_init(&w, &out);
+        queue_options_put(&w, &r.options);
         ASSERT(json_valid(buf_span(&out), 1, NULL));
         buf_deinit(&out);
     } else {

@@ -236,6 +236,27 @@ static void check_record(struct world *w, struct state *s, const struct ledger_r
     qlog_run_data_deinit(&data);
 }
 
+/* What a queue is said to hold is what its partitions hold, and what is in its log. */
+static void check_figures(struct world *w, struct state *s)
+{
+    struct queue **queues = NULL;
+    size_t n = state_queue_list(s, NULL, &queues);
+    for (size_t i = 0; i < n && !node_is_behind(w->node); i++) {
+        const struct queue *q = queues[i];
+        uint64_t records = 0, bytes = 0;
+        for (size_t j = 0; j < q->partition_count; j++) {
+            records += q->partitions[j]->next_offset - q->partitions[j]->log_start;
+            bytes += q->partitions[j]->log_bytes;
+        }
+        if (records != q->records || bytes != q->log_length - q->log_start)
+            world_fail(w, "%.*s has %llu records in %llu bytes, its partitions %llu in %llu",
+                       (int)q->name.len, (const char *)q->name.ptr, (unsigned long long)q->records,
+                       (unsigned long long)(q->log_length - q->log_start),
+                       (unsigned long long)records, (unsigned long long)bytes);
+    }
+    mem_free(queues);
+}
+
 void world_check_log(struct world *w)
 {
     struct state *s = node_read_begin(w->node);
@@ -244,5 +265,6 @@ void world_check_log(struct world *w)
             !ledger_optional(&w->ledger, w->ledger.records[i]))
             check_record(w, s, w->ledger.records[i]);
     }
+    check_figures(w, s);
     node_read_end(w->node);
 }

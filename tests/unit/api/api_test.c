@@ -1159,7 +1159,7 @@ TEST(unknown_paths_and_methods)
          "{\"code\":\"no_such_route\",\"error\":\"not found\",\"path\":\"/api/v1/nothing\"}");
     call(&c, "GET", "/api/v1/pop/queue/q", NULL, 404,
          "{\"code\":\"no_such_route\",\"error\":\"not found\",\"path\":\"/api/v1/pop/queue/q\"}");
-    call(&c, "GET", "/api/v1/resources/queues/q", NULL, 404,
+    call(&c, "PUT", "/api/v1/resources/queues/q", NULL, 404,
          "{\"code\":\"no_such_route\",\"error\":\"not found\",\"path\":\"/api/v1/resources/queues/"
          "q\"}");
     call(&c, "DELETE", "/api/v1/resources/queues/", NULL, 404,

@@ -451,7 +451,9 @@ TEST(the_options_object_has_every_key)
     struct queue_options o;
     struct buf out = BUF_INIT;
     queue_options_implicit(&o);
-    queue_options_put(&out, &o);
+    struct json_writer w;
+    json_writer_init(&w, &out);
+    queue_options_put(&w, &o);
     CHECK_TEXT(
         buf_span(&out),
         "{\"priority\":0,\"leaseTime\":60,\"retryLimit\":3,\"retryDelay\":1000,\"maxSize\":0,"

@@ -158,8 +158,9 @@ TEST(every_field_survives_a_reload)
     q->log_start = 8;
     q->dedup_classes = 1u << 12 | 1u << 31;
     q->dedup_until[2] = 99;
-    p->next_offset = 11;
+    p->next_offset = 14;
     p->log_start = 12;
+    p->log_bytes = 15;
     p->last_write_at = 13;
     m->applied = 21;
     m->term = 22;
@@ -181,6 +182,8 @@ TEST(every_field_survives_a_reload)
     CHECK_TEXT(r->task, "task");
     CHECK_EQ(r->dedup_until[2], 99);
     CHECK_EQ(r->partitions[0]->log_start, 12);
+    CHECK_EQ(r->partitions[0]->log_bytes, 15);
+    CHECK_EQ(r->records, 2); /* counted from the partitions */
     state_close(again);
     state_close(s);
     sim_db_state_free(durable);
@@ -700,8 +703,8 @@ TEST(damaged_rows_are_refused)
     const struct {
         struct span key, value;
     } rows[] = {
-        {SPAN_LIT("M"), SPAN_LIT("\x01short")},
-        {SPAN_LIT("M"), SPAN_LIT("\x02")},
+        {SPAN_LIT("M"), SPAN_LIT("\x02short")},
+        {SPAN_LIT("M"), SPAN_LIT("\x03")},
         {SPAN_LIT("Q\0\0\0\0\0\0\0\1"), SPAN_LIT("short")},
         {SPAN_LIT("P\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0\1"), SPAN_LIT("short")},
         {SPAN_LIT("N"), SPAN_LIT("short")},
