@@ -122,7 +122,7 @@ static void put_entry(struct changed *c, const struct changed_entry *e, struct b
     struct page page = {.last = e->cursor == CURSOR_AFTER ? e->cursor_partition : 0};
     uint64_t queue_id = 0;
     const char *error = NULL;
-    size_t room = c->body.len < ANSWER_MAX ? ANSWER_MAX - c->body.len : 0;
+    size_t room = body->len < ANSWER_MAX ? ANSWER_MAX - body->len : 0;
     while (!page.end && error == NULL) {
         struct state *s = node_read_begin(node);
         struct queue *q = state_queue_find(s, &TENANT_DEFAULT, e->queue);

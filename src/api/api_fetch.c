@@ -17,7 +17,6 @@
 
 #define REREAD_US 1000000
 #define ANSWER_MAX (96u * 1024 * 1024)
-#define ANSWER_MIN (64u * 1024) /* that much goes however many answers are not taken yet */
 
 struct fetch {
     struct waiter waiter;
@@ -247,16 +246,10 @@ static void pass_deinit(struct pass *p)
 /* --- a run --------------------------------------------------------------------------------------
  */
 
-/* A first record that is large, while slow readers hold all the memory there is for answers. */
-static bool finds_no_room(const struct fetch *f, const struct pass *p)
-{
-    return p->body.len > ANSWER_MIN && p->body.len > p->room && http_answer_room(f->http) == 0;
-}
-
 static void finish(struct fetch *f, struct pass *p)
 {
     struct api *a = f->waiter.api;
-    if (p->err == ERR_OK && finds_no_room(f, p)) {
+    if (p->err == ERR_OK && !answer_has_room(f->http, &p->body)) {
         answer_overloaded(a, f->http);
     } else if (p->err != ERR_OK) {
         if (p->err == ERR_CORRUPT ||
@@ -290,11 +283,7 @@ static void run_fetch(struct waiter *w)
     if (f->deadline_us != 0 && watch(f))
         look_up(f);
     struct pass p = {.fetch = f};
-    p.room = http_answer_room(f->http);
-    if (p.room < ANSWER_MIN)
-        p.room = ANSWER_MIN;
-    else if (p.room > ANSWER_MAX)
-        p.room = ANSWER_MAX;
+    p.room = answer_room(f->http, ANSWER_MAX);
     read_all(&p);
     int64_t now = clock_mono_us(a->options.clock);
     if (f->deadline_us == 0 || !goes_on_waiting(f, &p, now)) {

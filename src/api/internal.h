@@ -54,6 +54,10 @@ struct api {
  */
 
 void answer_json(struct http_request *http, unsigned status, struct buf *body); /* takes body */
+/* How many bytes an answer may have now, `max` at most: slow readers may hold only so much memory.
+ * A small one always goes; false: a larger one is to be answered answer_overloaded(). */
+size_t answer_room(const struct http_request *http, size_t max);
+bool answer_has_room(const struct http_request *http, const struct buf *body);
 /* {"error": text, "code": code}; code may be NULL. */
 void answer_error(struct http_request *http, unsigned status, const char *code, const char *text);
 void answer_refusal(struct http_request *http, const struct refusal *refusal);
