@@ -13,8 +13,10 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define PRESSED_US 5000000
@@ -29,7 +31,7 @@ struct http_conn {
     atomic_bool served;             /* had an answer */
     atomic_uint_least64_t standing; /* when the phase began (us), and the phase in the low bits */
     struct http_conn *prev, *next;
-    struct { /* the acceptor's: how far the phase of `standing` has come */
+    struct { /* the acceptor's: how far the phase of `standing` has come, when it looked */
         uint64_t standing;
         uint64_t bytes, window_bytes;
         int64_t moved_us, window_us;
@@ -223,19 +225,34 @@ static bool too_slow(const struct http_conns *c, struct http_conn *conn, uint64_
     return moved < c->least_bytes;
 }
 
+/* The client has ended its half, and nothing of it is unread. Of an end that came together with the
+ * last request the library hears nothing: a short read tells it that there is no more, and an end
+ * that is there already is no new event. Looked at once in a phase; a later end is an event. */
+static bool is_left(struct http_conn *conn, uint64_t standing)
+{
+    struct pollfd look = {.fd = conn->fd, .events = POLLRDHUP};
+    int unread = 0;
+    if (conn->seen.standing == standing)
+        return false;
+    conn->seen.standing = standing;
+    return poll(&look, 1, 0) > 0 && (look.revents & POLLRDHUP) != 0 &&
+           ioctl(conn->fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
 static bool is_over(const struct http_conns *c, struct http_conn *conn, int64_t now, bool pressed)
 {
     uint64_t standing = atomic_load_explicit(&conn->standing, memory_order_relaxed);
     int64_t age = now - began_us(standing);
+    if (age < http_conns_interval_ms(c) * INT64_C(1000))
+        return false;
     switch (phase_of(standing)) {
     case CONN_IDLE:
-        return age >= c->idle_us + c->progress_us;
+        return age >= c->idle_us + c->progress_us || is_left(conn, standing);
     case CONN_HEADERS:
         return age >= c->progress_us;
     case CONN_BODY:
     case CONN_ANSWER:
-        return age >= http_conns_interval_ms(c) * INT64_C(1000) &&
-               too_slow(c, conn, standing, now, pressed);
+        return too_slow(c, conn, standing, now, pressed);
     case CONN_HANDLED:
         break;
     }
