@@ -143,8 +143,14 @@ static void check_answer(const struct http_reply *r)
         ASSERT(json_valid(buf_span(&r->body), JSON_DEPTH_MAX, NULL));
 }
 
-/* Takes one answer from the front of the bytes; an answer to HEAD ends behind its head. */
-static struct span take_answer(struct span in, bool head_only)
+static bool closes(const struct http_reply *r)
+{
+    return span_eq_nocase(http_reply_header(r, "Connection"), SPAN_LIT("close"));
+}
+
+/* Takes one answer from the front of the bytes. What follows one that closes the connection is not
+ * looked at: the library sends the head of its own refusal of a bad Content-Length twice. */
+static struct span take_answer(struct span in)
 {
     struct http_reply r = {0};
     ASSERT(span_starts_with(in, SPAN_LIT("HTTP/1.1 ")));
@@ -158,13 +164,12 @@ static struct span take_answer(struct span in, bool head_only)
     struct span text = http_reply_header(&r, "Content-Length");
     ASSERT(text.len == 0 || span_parse_u64(text, &length));
     in = span_sub(in, head, in.len);
-    if (head_only)
-        length = 0;
     ASSERT(length <= in.len);
     buf_append(&r.body, in.ptr, (size_t)length);
     check_answer(&r);
+    in = span_sub(in, closes(&r) ? in.len : (size_t)length, in.len);
     http_reply_deinit(&r);
-    return span_sub(in, (size_t)length, in.len);
+    return in;
 }
 
 /* To the end, or until the server has nothing to do any more: a request that is not whole waits for
@@ -193,7 +198,7 @@ static void talk(struct span bytes, size_t pieces)
     read_all(&c);
     struct span answers = buf_span(&c.in);
     while (answers.len > 0 && !heads)
-        answers = take_answer(answers, false);
+        answers = take_answer(answers);
     if (answers.len > 0)
         ASSERT(span_starts_with(answers, SPAN_LIT("HTTP/1.1 ")));
     http_client_close(&c);
