@@ -151,6 +151,8 @@ static enum err read_settings(struct broker *b, struct error *error)
     TRY(config_read(&env, &b->config, error));
     TRY(sink_settings_read(config_env_get, &env, b->config.node_id, host, b->cores,
                            &b->sink_settings, error));
+    TRY(config_check_built(&env, error));
+    TRY(sink_settings_check_built(&b->sink_settings, error));
     bool filter_good = log_set_filter(span_str(b->config.log_filter));
     config_log(&b->config, &env);
     log_sink_names(b, &env);
@@ -385,13 +387,17 @@ static enum err start_listener(struct broker *b, struct error *error)
     return err;
 }
 
-static enum err start(struct broker *b, struct error *error)
+static enum err resolve_address(struct broker *b, struct error *error)
 {
     enum err err = address_resolve(b->config.bind_addr, &b->address, error);
-    if (err != ERR_OK) {
+    if (err != ERR_OK)
         error_wrap(error, "QUEEN_BIND_ADDR");
-        return err;
-    }
+    return err;
+}
+
+static enum err start(struct broker *b, struct error *error)
+{
+    TRY(resolve_address(b, error));
     TRY(start_node(b, error));
     make_api(b);
     TRY(start_sink(b, error));
@@ -496,13 +502,11 @@ static int check_config(void)
     struct broker b = {0};
     struct error error = {0};
     enum err err = read_settings(&b, &error);
-    if (err == ERR_OK && b.sink_settings.has_sink) {
-        struct buf line = BUF_INIT;
-        sink_settings_start_line(&line, &b.sink_settings.sink, &b.sink_settings.node,
-                                 SPAN_LIT("00000000-0000-0000-0000-000000000001"));
-        log_msg(LOG_INFO, "boot", "config: sink " SPAN_FMT, SPAN_ARG(buf_span(&line)));
-        buf_deinit(&line);
-    }
+    if (err == ERR_OK)
+        err = resolve_address(&b, &error);
+    if (err == ERR_OK && b.sink_settings.has_sink)
+        sink_settings_log(&b.sink_settings.sink, &b.sink_settings.node,
+                          SPAN_LIT("00000000-0000-0000-0000-000000000001"));
     deinit(&b);
     if (err != ERR_OK)
         return fatal(&error);

@@ -56,11 +56,20 @@ int manual_settings(void)
              "broker would, prints what\nthey come to, and says what it would refuse. (Generated: "
              "`make docs`.)\n\n");
     config_doc_put(&text);
-    buf_puts(&text,
-             "\n## The sink\n\n"
-             "Read only when `QUEEN_S3_EMBEDDED` is true, the switch of the sink on this node. "
-             "Strict: a value that is\nnot accepted, and a required one that is missing, stop the "
-             "boot.\n\n");
+    buf_puts(
+        &text,
+        "\n## The sink\n\n"
+        "Read only when `QUEEN_S3_EMBEDDED` is true, the switch of the sink on this node "
+        "[`false`]. Strict: a value that is not\naccepted, and a required one that is missing, "
+        "stop the boot. Values are trimmed, a blank one counts as unset, the\ncase of words "
+        "does not matter; other spellings of a value stand in brackets. Checked in this order: "
+        "the node-wide ones\nas below, then queues, sink, key segment, quoting, partitions, "
+        "endpoint, region, bucket, prefix, access key, path style,\nencryption, format to "
+        "window as below, secret key.\n\n"
+        "`QUEEN_S3_QUEUES` turns the sink on; without it none of the others of a sink may be "
+        "set. Required then are also the\nendpoint and the bucket and, unless the endpoint is "
+        "a folder, the region and both keys. `QUEEN_S3_LISTEN` and\n`QUEEN_S3_LOG_FORMAT`, of "
+        "the standalone sink, are named in one warning and ignored.\n\n");
     setting_put_docs(&text);
     print(&text);
     buf_deinit(&text);

@@ -24,7 +24,8 @@ struct fetch {
     struct fetch_request request;
     struct fetch_look *looks; /* one per entry */
     uint64_t *ids;            /* queues to watch; room for one per entry */
-    int64_t deadline_us;
+    int64_t deadline_us;      /* of the waiting; 0: it does not wait */
+    int64_t late_us;          /* from here on nobody waits for the answer */
 };
 
 /* Where an entry stands in the applied state. */
@@ -251,6 +252,8 @@ static void finish(struct fetch *f, struct pass *p)
     struct api *a = f->waiter.api;
     if (p->err == ERR_OK && !answer_has_room(f->http, &p->body)) {
         answer_overloaded(a, f->http);
+    } else if (p->err == ERR_TIMEOUT) {
+        answer_timeout(f->http);
     } else if (p->err != ERR_OK) {
         if (p->err == ERR_CORRUPT ||
             p->err == ERR_IO) /* the disk's word is not to be trusted any more */
@@ -284,7 +287,10 @@ static void run_fetch(struct waiter *w)
         look_up(f);
     struct pass p = {.fetch = f};
     p.room = answer_room(f->http, ANSWER_MAX);
-    read_all(&p);
+    if (clock_mono_us(a->options.clock) >= f->late_us) /* it stood in line for that long */
+        p.err = ERR_TIMEOUT;
+    else
+        read_all(&p);
     int64_t now = clock_mono_us(a->options.clock);
     if (f->deadline_us == 0 || !goes_on_waiting(f, &p, now)) {
         finish(f, &p);
@@ -314,8 +320,10 @@ void api_fetch(struct api *a, struct http_request *http, struct span rest)
     }
     f->looks = MEM_ARRAY(struct fetch_look, f->request.n + 1);
     f->ids = MEM_ARRAY(uint64_t, f->request.n + 1);
-    if (f->request.max_wait_ms > 0 && f->request.min_bytes > 0)
-        f->deadline_us = clock_mono_us(a->options.clock) + f->request.max_wait_ms * 1000;
+    int64_t now = clock_mono_us(a->options.clock), wait_us = f->request.max_wait_ms * 1000;
+    if (wait_us > 0 && f->request.min_bytes > 0)
+        f->deadline_us = now + wait_us;
+    f->late_us = now + wait_us + (int64_t)a->options.request_timeout_ms * 1000;
     atomic_fetch_add(&a->outstanding, 1);
     waiter_submit(&f->waiter);
 }

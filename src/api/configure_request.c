@@ -148,27 +148,42 @@ static enum err take_option(struct parse *p, enum queue_option option, const str
     return ERR_OK;
 }
 
+/* Null is an empty one. */
 static enum err take_label(struct parse *p, const char *name, const struct json_raw *value,
-                           bool *set, struct span *out)
+                           struct span *out)
 {
-    *set = true;
     *out = SPAN_LIT("");
     if (value->type == JSON_NULL)
         return ERR_OK;
     if (value->type != JSON_STRING)
         return bad(p->refusal, "%s must be a string", name);
     if (!string_text(value, p->arena, out))
-        return bad(p->refusal, "%s has an unpaired surrogate escape", name);
+        return bad(p->refusal, "%s has an unpaired surrogate escape, which no UTF-8 spells", name);
+    if (out->len > LABEL_BYTES_MAX)
+        return refuse(p->refusal, 413, "name_too_long", "%s is %zu bytes; it may be %u at most",
+                      name, out->len, (unsigned)LABEL_BYTES_MAX);
     return ERR_OK;
+}
+
+static enum err take_namespace(struct parse *p, const struct json_raw *value)
+{
+    p->out->namespace_set = true;
+    return take_label(p, "namespace", value, &p->out->namespace_);
+}
+
+static enum err take_task(struct parse *p, const struct json_raw *value)
+{
+    p->out->task_set = true;
+    return take_label(p, "task", value, &p->out->task);
 }
 
 static enum err take_member(struct parse *p, const struct json_raw *key,
                             const struct json_raw *value)
 {
     if (json_string_is(key->text, SPAN_LIT("namespace")))
-        return take_label(p, "namespace", value, &p->out->namespace_set, &p->out->namespace_);
+        return take_namespace(p, value);
     if (json_string_is(key->text, SPAN_LIT("task")))
-        return take_label(p, "task", value, &p->out->task_set, &p->out->task);
+        return take_task(p, value);
     for (enum queue_option i = 0; i < QUEUE_OPTION_COUNT; i++) {
         if (json_string_is(key->text, span_str(rows[i].name)))
             return take_option(p, i, value);
@@ -236,22 +251,16 @@ static enum err take_queue(struct parse *p, const struct json_raw *value)
 
 static enum err take_top(struct parse *p, const struct json_raw *key, const struct json_raw *value)
 {
-    struct span *label = NULL;
     if (json_string_is(key->text, SPAN_LIT("queue")))
         return take_queue(p, value);
+    if (json_string_is(key->text, SPAN_LIT("namespace")))
+        return take_label(p, "namespace", value, &p->top_namespace);
+    if (json_string_is(key->text, SPAN_LIT("task")))
+        return take_label(p, "task", value, &p->top_task);
     if (json_string_is(key->text, SPAN_LIT("mode")))
         p->mode = *value;
     else if (json_string_is(key->text, SPAN_LIT("options")))
         p->options = *value;
-    else if (json_string_is(key->text, SPAN_LIT("namespace")))
-        label = &p->top_namespace;
-    else if (json_string_is(key->text, SPAN_LIT("task")))
-        label = &p->top_task;
-    if (label != NULL) {
-        *label = SPAN_LIT("");
-        if (value->type == JSON_STRING && !string_text(value, p->arena, label))
-            return bad(p->refusal, "a label has an unpaired surrogate escape");
-    }
     return ERR_OK;
 }
 

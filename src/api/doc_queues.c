@@ -43,8 +43,9 @@ static const struct route_field configure_fields[] = {
      "made when it is not there"},
     {"mode", FIELD_TEXT, "merge", 0, 0,
      "`merge`: an option that is left out stays as it is; `replace`: it goes back to its default"},
-    {"namespace", FIELD_TEXT, NULL, 0, 0, "a label; also inside `options`, where it wins"},
-    {"task", FIELD_TEXT, NULL, 0, 0, "a label; also inside `options`, where it wins"},
+    {"namespace", FIELD_TEXT, NULL, 0, LABEL_BYTES_MAX,
+     "a label; also inside `options`, where it wins"},
+    {"task", FIELD_TEXT, NULL, 0, LABEL_BYTES_MAX, "a label; also inside `options`, where it wins"},
     {"options", FIELD_OBJECT, NULL, 0, 0,
      "where it is no object, the options are looked for beside `queue`. Null puts one back to its "
      "default; unknown ones are ignored"},
@@ -64,7 +65,7 @@ static const struct route_answer configure_answers[] = {
      "not JSON, no queue, another mode, an option of another type, out of range or not built: "
      "nothing was changed"},
     ANSWERS_TOO_LARGE,
-    {413, "name_too_long", "the queue's name is too long"},
+    {413, "name_too_long", "the queue's name or a label is too long"},
     ANSWERS_STOPPING,
     ANSWERS_TIMEOUT,
     ANSWERS_FULL,

@@ -137,6 +137,13 @@ static enum err take_name(struct arena *arena, const struct json_raw *value, siz
     return ERR_OK;
 }
 
+static enum err check_queue(struct span queue, size_t index, struct refusal *refusal)
+{
+    if (queue.ptr == NULL)
+        return bad(refusal, "entry %zu: queue is missing", index);
+    return queue.len > 0 ? ERR_OK : bad(refusal, "entry %zu: queue is empty", index);
+}
+
 /* --- fetch --------------------------------------------------------------------------------------
  */
 
@@ -219,8 +226,7 @@ enum err fetch_request_parse(struct span body, struct fetch_request *out, struct
     TRY(walk(&w, body, refusal));
     out->n = w.n;
     for (size_t i = 0; i < out->n; i++) {
-        if (out->entries[i].queue.ptr == NULL)
-            return bad(refusal, "entry %zu: queue is missing", i);
+        TRY(check_queue(out->entries[i].queue, i, refusal));
         if (!p.has_offset[i])
             return bad(refusal, "entry %zu: offset is missing", i);
         if (out->entries[i].partition.len == 0)
@@ -330,8 +336,7 @@ enum err changed_request_parse(struct span body, struct changed_request *out,
     TRY(walk(&w, body, refusal));
     out->n = w.n;
     for (size_t i = 0; i < out->n; i++) {
-        if (out->entries[i].queue.ptr == NULL)
-            return bad(refusal, "entry %zu: queue is missing", i);
+        TRY(check_queue(out->entries[i].queue, i, refusal));
     }
     return ERR_OK;
 }

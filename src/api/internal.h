@@ -114,6 +114,7 @@ struct api_read {
     struct api *api;
     struct http_request *http;
     int64_t deadline_us;
+    struct timer timer;
     /* ERR_OK: body is the answer. ERR_NOT_FOUND: there is no such queue. */
     enum err (*build)(struct api_read *r, struct buf *body);
     void (*free)(struct api_read *r);

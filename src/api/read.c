@@ -1,6 +1,9 @@
 /* Reads of the applied state that are answered at once, on a reader thread: never on one of the
  * HTTP server's, which other requests wait for, and never with the state's read lock held for as
- * long as there are rows. */
+ * long as there are rows.
+ *
+ * The deadline is kept by a timer while the read waits for a thread: whoever takes the timer out of
+ * the heap answers. From then on the build itself looks at the clock. */
 #include "api/internal.h"
 
 bool read_is_late(const struct api_read *r)
@@ -23,13 +26,21 @@ static void answer_built(struct api_read *r, enum err err, struct buf *body)
         answer_err(r->http, err);
 }
 
+static void late(struct timer *t)
+{
+    struct api_read *r = (struct api_read *)(void *)((char *)t - offsetof(struct api_read, timer));
+    answer_timeout(r->http);
+}
+
 static void run(void *ctx)
 {
     struct api_read *r = ctx;
     struct api *a = r->api;
-    struct buf body = BUF_INIT;
-    enum err err = read_is_late(r) ? ERR_TIMEOUT : r->build(r, &body);
-    answer_built(r, err, &body);
+    if (timers_disarm(a->timers, &r->timer)) {
+        struct buf body = BUF_INIT;
+        enum err err = r->build(r, &body);
+        answer_built(r, err, &body);
+    }
     r->free(r);
     atomic_fetch_sub(&a->outstanding, 1);
 }
@@ -44,6 +55,8 @@ void read_start(struct api_read *r)
     }
     r->deadline_us =
         clock_mono_us(a->options.clock) + (int64_t)a->options.request_timeout_ms * 1000;
+    r->timer.fire = late;
     atomic_fetch_add(&a->outstanding, 1);
+    timers_arm(a->timers, &r->timer, r->deadline_us);
     pool_submit(a->readers, run, r);
 }

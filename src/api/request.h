@@ -113,6 +113,8 @@ void changed_cursor_put(struct buf *out, uint64_t queue_id, uint64_t partition_i
 
 /* --- configure --- */
 
+#define LABEL_BYTES_MAX (NAME_BYTES_MAX - TENANT_TEXT_LEN) /* as a queue's name */
+
 /* The spans of *out point into body and arena. */
 ERR_CHECK enum err configure_request_parse(struct span body, struct arena *arena,
                                            struct configure_request *out, struct refusal *refusal);

@@ -54,10 +54,13 @@ struct config {
     size_t n_notices;
 };
 
-/* Reads and checks everything. ERR_INVALID: *error holds the sentence for "FATAL: ", and *out is
+/* Reads and checks every value. ERR_INVALID: *error holds the sentence for "FATAL: ", and *out is
  * untouched. */
 ERR_CHECK enum err config_read(const struct config_env *env, struct config *out,
                                struct error *error);
+/* Refuses what asks for a feature that is not built yet, by name. Call it when everything else was
+ * checked, the sink's settings too: a wrong value keeps its own sentence. */
+ERR_CHECK enum err config_check_built(const struct config_env *env, struct error *error);
 void config_deinit(struct config *c); /* zeroed or read */
 
 /* Just QUEEN_LOG_JSON, for lines before the rest is read; a bad spelling counts as false. */

@@ -25,14 +25,19 @@ enum config_kind {
     CONFIG_PORT,    /* like INT, but outside = default */
     CONFIG_PERCENT, /* decimals; not a number, or outside: default, warned about */
     CONFIG_TEXT,    /* as given, a present empty value included */
+    CONFIG_HOST,    /* a host or address without a port; blank is refused */
+    CONFIG_FOLDER,  /* a path; blank is refused */
     CONFIG_SECRET,  /* text that is never printed; blank = unset */
     CONFIG_NODE_ID, /* a number from 1 on, or "ordinal": 1 + the digits that end HOSTNAME */
 };
+
+bool config_is_text(enum config_kind kind); /* its field is an owned string */
 
 enum config_effect {
     CONFIG_BINDS,     /* read into struct config */
     CONFIG_NOT_BUILT, /* a value that asks for what is not there yet is refused */
     CONFIG_IGNORED,   /* named in one INFO line when set */
+    CONFIG_ELSEWHERE, /* read and documented by the sink; here for its place in the boot log */
 };
 
 struct config_row {

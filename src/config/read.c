@@ -1,5 +1,6 @@
 /* Reading the settings: one pass over the table in its order, so the first refusal is always the
- * same one; then the names in the environment that no row that binds covers.
+ * same one; then the names in the environment that no row that binds covers. What is not built yet
+ * is refused in a pass of its own, after every other check.
  *
  * A refusal is one sentence that names the variable, its value (never of a secret) and what it is.
  * What is survived (a number that is none, a setting without effect) becomes a notice, which
@@ -17,6 +18,12 @@ const char *config_env_get(void *ctx, const char *name)
             return *entry + len + 1;
     }
     return NULL;
+}
+
+bool config_is_text(enum config_kind kind)
+{
+    return kind == CONFIG_TEXT || kind == CONFIG_HOST || kind == CONFIG_FOLDER ||
+           kind == CONFIG_SECRET;
 }
 
 static const char *env_get(const struct config_env *env, const char *name)
@@ -191,6 +198,41 @@ static enum err read_node_id(const struct config_row *row, const struct config_e
     return ERR_OK;
 }
 
+/* The brackets of an IPv6 literal go. */
+static enum err read_host(const struct config_row *row, const char *raw, char **out,
+                          struct error *error)
+{
+    struct span value = span_trim(span_str(raw));
+    if (value.len == 0)
+        return error_set(error, ERR_INVALID,
+                         "%s is empty: it is the host or IP address to listen on", row->name);
+    bool bracketed = value.ptr[0] == '[';
+    size_t colons = 0, after_bracket = value.len;
+    for (size_t i = 0; i < value.len; i++) {
+        colons += value.ptr[i] == ':';
+        if (value.ptr[i] == ']')
+            after_bracket = i + 1;
+    }
+    if (bracketed ? after_bracket < value.len : colons == 1)
+        return error_set(error, ERR_INVALID, "%s=" SPAN_FMT " carries a port: the port is PORT",
+                         row->name, SPAN_ARG(value));
+    if (bracketed && value.len > 2 && value.ptr[value.len - 1] == ']')
+        value = span_sub(value, 1, value.len - 1);
+    *out = span_dup(value);
+    return ERR_OK;
+}
+
+static enum err read_folder(const struct config_row *row, const char *raw, char **out,
+                            struct error *error)
+{
+    struct span value = span_trim(span_str(raw)); /* a line end behind it is nobody's wish */
+    if (value.len == 0)
+        return error_set(error, ERR_INVALID,
+                         "%s is empty: it is the folder of everything this node keeps", row->name);
+    *out = span_dup(value);
+    return ERR_OK;
+}
+
 static enum err read_binding(struct config *c, const struct config_row *row,
                              const struct config_env *env, struct error *error)
 {
@@ -214,12 +256,27 @@ static enum err read_binding(struct config *c, const struct config_row *row,
         return ERR_OK;
     case CONFIG_NODE_ID:
         return read_node_id(row, env, value, field, error);
+    case CONFIG_HOST:
+        return read_host(row, raw == NULL ? row->fallback : raw, field, error);
+    case CONFIG_FOLDER:
+        return read_folder(row, raw == NULL ? row->fallback : raw, field, error);
     case CONFIG_TEXT:
     case CONFIG_SECRET:
         *(char **)field = span_dup(span_str(raw == NULL ? row->fallback : raw));
         return ERR_OK;
     }
     return error_set(error, ERR_INVALID, "%s has no reader", name); /* every kind returned above */
+}
+
+/* Of what is not built, spellings alone are looked at with the rest. */
+static enum err check_spelling(const struct config_row *row, const struct config_env *env,
+                               struct error *error)
+{
+    struct span value = env_trimmed(env, row->name);
+    bool unused;
+    if (row->kind != CONFIG_BOOL || value.len == 0 || parse_bool(value, &unused))
+        return ERR_OK;
+    return not_a_boolean(error, row->name, value);
 }
 
 /* Does this value ask for the feature that is not there? */
@@ -230,8 +287,6 @@ static enum err check_not_built(const struct config_row *row, const char *name, 
     bool by_prefix = row->name[strlen(row->name) - 1] == '*';
     if (value.len == 0 || span_eq_nocase(value, span_str(row->fallback)))
         return ERR_OK;
-    if (row->kind == CONFIG_BOOL && !is_bool)
-        return not_a_boolean(error, name, value);
     if ((row->kind == CONFIG_BOOL || by_prefix) && is_bool && !on)
         return ERR_OK;
     if (row->kind == CONFIG_SECRET)
@@ -278,12 +333,6 @@ static void add_name(struct buf *list, struct span name)
     buf_put_span(list, name);
 }
 
-static bool is_s3_secret(struct span name)
-{
-    return span_eq(name, SPAN_LIT("QUEEN_S3_SECRET_KEY")) ||
-           span_eq(name, SPAN_LIT("QUEEN_S3_ACCESS_KEY"));
-}
-
 /* Names that are set and read by nothing; secrets. */
 static void look_over_names(struct config *c, const struct config_env *env)
 {
@@ -294,7 +343,7 @@ static void look_over_names(struct config *c, const struct config_env *env)
             continue;
         struct span name = span_make(*entry, (size_t)(equals - *entry));
         const struct config_row *row = config_row_find(name);
-        if (is_s3_secret(name) || (row != NULL && row->kind == CONFIG_SECRET))
+        if (row != NULL && row->kind == CONFIG_SECRET)
             c->has_secrets = true;
         if (row != NULL && row->effect == CONFIG_IGNORED)
             add_name(&ignored, name);
@@ -308,32 +357,6 @@ static void look_over_names(struct config *c, const struct config_env *env)
         notice(c, true, "unknown settings, ignored: " SPAN_FMT, SPAN_ARG(buf_span(&unknown)));
     buf_deinit(&ignored);
     buf_deinit(&unknown);
-}
-
-/* A host or address without a port; the brackets of an IPv6 literal go. */
-static enum err check_bind_addr(struct config *c, struct error *error)
-{
-    struct span value = span_trim(span_str(c->bind_addr));
-    if (value.len == 0)
-        return error_set(error, ERR_INVALID,
-                         "QUEEN_BIND_ADDR is empty: it is the host or IP address to listen on");
-    bool bracketed = value.ptr[0] == '[';
-    size_t colons = 0, after_bracket = value.len;
-    for (size_t i = 0; i < value.len; i++) {
-        colons += value.ptr[i] == ':';
-        if (value.ptr[i] == ']')
-            after_bracket = i + 1;
-    }
-    if (bracketed ? after_bracket < value.len : colons == 1)
-        return error_set(error, ERR_INVALID,
-                         "QUEEN_BIND_ADDR=" SPAN_FMT " carries a port: the port is PORT",
-                         SPAN_ARG(value));
-    if (bracketed && value.len > 2 && value.ptr[value.len - 1] == ']')
-        value = span_sub(value, 1, value.len - 1);
-    char *clean = span_dup(value);
-    mem_free(c->bind_addr);
-    c->bind_addr = clean;
-    return ERR_OK;
 }
 
 static void set_server_id(struct config *c, const struct config_env *env)
@@ -358,13 +381,9 @@ static void set_admission(struct config *c, const struct config_env *env)
         c->admit_max_mb = entries;
 }
 
-/* Rules over several settings, and the ones a row cannot say. */
-static enum err finish(struct config *c, const struct config_env *env, struct error *error)
+/* Rules over several settings. */
+static void finish(struct config *c, const struct config_env *env)
 {
-    TRY(check_bind_addr(c, error));
-    if (span_trim(span_str(c->dir)).len == 0)
-        return error_set(error, ERR_INVALID,
-                         "QUEEN_RAFT_DIR is empty: it is the folder of everything this node keeps");
     set_server_id(c, env);
     set_admission(c, env);
     if (c->disk_low_pct > c->disk_high_pct) {
@@ -374,7 +393,6 @@ static enum err finish(struct config *c, const struct config_env *env, struct er
         c->disk_low_pct = c->disk_high_pct;
     }
     look_over_names(c, env);
-    return ERR_OK;
 }
 
 enum err config_read(const struct config_env *env, struct config *out, struct error *error)
@@ -386,15 +404,23 @@ enum err config_read(const struct config_env *env, struct config *out, struct er
         if (row->effect == CONFIG_BINDS)
             err = read_binding(&c, row, env, error);
         else if (row->effect == CONFIG_NOT_BUILT)
-            err = check_row_not_built(row, env, error);
+            err = check_spelling(row, env, error);
     }
-    if (err == ERR_OK)
-        err = finish(&c, env, error);
     if (err != ERR_OK) {
         config_deinit(&c);
         return err;
     }
+    finish(&c, env);
     *out = c;
+    return ERR_OK;
+}
+
+enum err config_check_built(const struct config_env *env, struct error *error)
+{
+    for (size_t i = 0; i < config_row_count; i++) {
+        if (config_rows[i].effect == CONFIG_NOT_BUILT)
+            TRY(check_row_not_built(&config_rows[i], env, error));
+    }
     return ERR_OK;
 }
 
@@ -402,7 +428,7 @@ void config_deinit(struct config *c)
 {
     for (size_t i = 0; i < config_row_count; i++) {
         const struct config_row *row = &config_rows[i];
-        if (row->effect == CONFIG_BINDS && (row->kind == CONFIG_TEXT || row->kind == CONFIG_SECRET))
+        if (row->effect == CONFIG_BINDS && config_is_text(row->kind))
             mem_free(*(char **)((char *)c + row->at));
     }
     for (size_t i = 0; i < c->n_notices; i++)

@@ -48,6 +48,8 @@ static void log_binding(struct log_line *l, const struct config_row *row, const 
         log_f64(l, row->name, *(const double *)field);
         break;
     case CONFIG_TEXT:
+    case CONFIG_HOST:
+    case CONFIG_FOLDER:
         log_str(l, row->name, span_str(*(char *const *)field));
         break;
     case CONFIG_SECRET: /* log_secret() */
@@ -70,6 +72,8 @@ static void log_group(const struct config *c, const struct config_env *env, enum
             log_secret(&l, row, env);
         else if (row->effect == CONFIG_BINDS)
             log_binding(&l, row, c);
+        else if (row->effect == CONFIG_NOT_BUILT && row->kind == CONFIG_BOOL)
+            log_bool(&l, row->name, false);
         else if (row->effect == CONFIG_NOT_BUILT && row->fallback[0] != 0)
             log_str(&l, row->name, span_str(row->fallback));
     }
@@ -110,6 +114,8 @@ static const char *kind_text(enum config_kind kind)
     case CONFIG_PERCENT:
         return "percentage";
     case CONFIG_TEXT:
+    case CONFIG_HOST:
+    case CONFIG_FOLDER:
         return "text";
     case CONFIG_SECRET:
         return "secret";
@@ -181,12 +187,17 @@ void config_doc_put(struct buf *out)
              "spelling stops the boot.\n"
              "Integers are lenient: text that is no number gives the default, a number outside the "
              "range the nearer end of it, both with a warning.\n"
-             "A strict integer stops the boot instead. A blank value counts as unset.\n");
+             "A strict integer stops the boot instead. A blank value counts as unset; of "
+             "`QUEEN_BIND_ADDR` and `QUEEN_RAFT_DIR` it\nstops the boot.\n\n"
+             "A setting that is refused stops the boot before anything is touched, in one line: "
+             "`ERROR boot: FATAL: <sentence>`, exit\ncode 1. The broker's are checked first, in "
+             "the order of the tables here, then the sink's; the first wrong one is named.\n");
     for (enum config_group group = 0; group < CONFIG_GROUP_COUNT; group++)
         put_doc_group(out, group);
     buf_puts(out, "\n### Not built yet\n\n"
                   "Setting one of these stops the boot with a line that names it, unless its value "
-                  "asks for nothing.\n\n"
+                  "asks for nothing. This is checked after\nevery other rule, the sink's included: "
+                  "a wrong value is told of in its own words.\n\n"
                   "| Variable | Asks for | Accepted value |\n|---|---|---|\n");
     put_doc_effect(out, CONFIG_NOT_BUILT);
     buf_puts(out, "\n### Without effect\n\n"

@@ -1,8 +1,9 @@
 /* The rows of the broker's settings, in the order of the documentation.
  *
  * A row BINDS (it is read into struct config), is NOT_BUILT (a value that asks for the feature
- * stops the boot: nothing may be ignored that changes what a user gets), or is IGNORED (it tunes a
- * part that is made differently here or is not there yet; named in one line when set). */
+ * stops the boot: nothing may be ignored that changes what a user gets), is IGNORED (it tunes a
+ * part that is made differently here or is not there yet; named in one line when set), or is read
+ * ELSEWHERE (a secret of the sink, whose length the boot log tells like that of the others). */
 #include "config/internal.h"
 
 #include <stddef.h>
@@ -43,6 +44,10 @@ const char *const config_group_names[CONFIG_GROUP_COUNT] = {
     {                                                                                              \
         name, NULL, CONFIG_NOT_BUILT, kind, group, neutral, 0, 0, 0, text                          \
     }
+#define SINK_SECRET(name)                                                                          \
+    {                                                                                              \
+        name, NULL, CONFIG_ELSEWHERE, CONFIG_SECRET, CONFIG_SECURITY, "", 0, 0, 0, "the sink"      \
+    }
 #define IGNORED(group, name, text)                                                                 \
     {                                                                                              \
         name, NULL, CONFIG_IGNORED, CONFIG_TEXT, group, "", 0, 0, 0, text                          \
@@ -51,8 +56,8 @@ const char *const config_group_names[CONFIG_GROUP_COUNT] = {
 const struct config_row config_rows[] = {
     {"PORT", NULL, CONFIG_BINDS, CONFIG_PORT, CONFIG_SERVER, "6632", 0, 65535,
      FIELD(port, uint64_t), "HTTP port of the API, health and metrics; 0 takes any free one"},
-    TEXT(CONFIG_SERVER, "QUEEN_BIND_ADDR", bind_addr, "0.0.0.0",
-         "host or IP address to listen on, without a port"),
+    {"QUEEN_BIND_ADDR", NULL, CONFIG_BINDS, CONFIG_HOST, CONFIG_SERVER, "0.0.0.0", 0, 0,
+     FIELD(bind_addr, char *), "host or IP address to listen on, without a port"},
     TEXT(CONFIG_SERVER, "QUEEN_SERVER_ID", server_id, "",
          "name of this node, for display; default HOSTNAME, else queen-<8 hex digits>"),
     INT(CONFIG_SERVER, "QUEEN_MAX_BODY_BYTES", max_body_bytes, "67108864", 1024, GIB,
@@ -67,8 +72,9 @@ const struct config_row config_rows[] = {
     IGNORED(CONFIG_SERVER, "METRICS_FLUSH_MS", "dashboard history"),
     IGNORED(CONFIG_SERVER, "QUEEN_CELL_ID", "name on the dashboard"),
 
-    TEXT(CONFIG_STORAGE, "QUEEN_RAFT_DIR", dir, "/var/lib/queen/raft",
-         "folder of everything this node keeps; made when missing, used by one process at a time"),
+    {"QUEEN_RAFT_DIR", NULL, CONFIG_BINDS, CONFIG_FOLDER, CONFIG_STORAGE, "/var/lib/queen/raft", 0,
+     0, FIELD(dir, char *),
+     "folder of everything this node keeps; made when missing, used by one process at a time"},
     {"QUEEN_RAFT_NODE_ID", NULL, CONFIG_BINDS, CONFIG_NODE_ID, CONFIG_STORAGE, "1", 1, UINT64_MAX,
      FIELD(node_id, uint64_t),
      "number of this node, or `ordinal`: 1 + the digits at the end of HOSTNAME"},
@@ -130,6 +136,8 @@ const struct config_row config_rows[] = {
     NOT_BUILT(CONFIG_SECURITY, "QUEEN_KV_REQUIRE_GRANT", CONFIG_BOOL, "false", "tenants"),
     NOT_BUILT(CONFIG_SECURITY, "QUEEN_ENCRYPTION_KEY", CONFIG_SECRET, "", "encryption at rest"),
     NOT_BUILT(CONFIG_SECURITY, "QUEEN_RAFT_TOKEN", CONFIG_SECRET, "", "a cluster"),
+    SINK_SECRET("QUEEN_S3_ACCESS_KEY"),
+    SINK_SECRET("QUEEN_S3_SECRET_KEY"),
     NOT_BUILT(CONFIG_SECURITY, "QUEEN_PROXY_*", CONFIG_SECRET, "",
               "the embedded proxy and its control plane"),
     NOT_BUILT(CONFIG_SECURITY, "QUEEN_TLS_*", CONFIG_SECRET, "", "TLS"),

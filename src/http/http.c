@@ -57,6 +57,16 @@ static struct http_conn *conn_of(struct MHD_Connection *connection)
     return info->socket_context; /* set by http_connection_changed() */
 }
 
+/* The library would take the query apart next, and has no answer when its parts do not fit into the
+ * connection's pool: the client would wait for ever. We have our copy, so it finds an empty one in
+ * its buffer, which it writes to itself behind this callback. */
+static void hide_query(const char *uri)
+{
+    char *mark = uri == NULL ? NULL : strchr((char *)(uintptr_t)uri, '?');
+    if (mark != NULL)
+        mark[1] = 0;
+}
+
 /* The library's URI callback: the raw request target, before it is cut at '?'. */
 void *http_uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
 {
@@ -70,6 +80,7 @@ void *http_uri_received(void *ctx, const char *uri, struct MHD_Connection *conne
     r->conn = conn_of(connection);
     http_conn_set_phase(r->conn, CONN_HEADERS);
     split_uri(r, span_make(r->uri, len));
+    hide_query(uri);
     return r;
 }
 

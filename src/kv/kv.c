@@ -199,11 +199,20 @@ static void turns_make(struct job *job)
     qsort(job->turns, job->turn_count, sizeof(*job->turns), turn_order);
 }
 
-static void write_changes(struct job *job)
+/* Each row written pays for the removal of two that expired: their number cannot grow for long. */
+#define EXPIRE_PER_CHANGE 2
+
+static enum err write_changes(struct job *job)
 {
-    for (size_t i = 0; i < job->change_count; i++)
-        kv_row_store(job->s, buf_span(&job->changes[i].key), &job->changes[i].row);
+    struct kv_tally tally = {.s = job->s, .error = job->error};
+    enum err err = ERR_OK;
+    for (size_t i = 0; i < job->change_count && err == ERR_OK; i++)
+        err = kv_row_store(job->s, buf_span(&job->changes[i].key), &job->changes[i].row, &tally);
+    enum err end = kv_tally_end(&tally);
+    TRY(err);
+    TRY(end);
     state_meta(job->s)->kv_version = job->version;
+    return kv_expire(job->s, job->now, EXPIRE_PER_CHANGE * job->change_count, job->error);
 }
 
 static void move_pins(struct job *job)
@@ -237,7 +246,7 @@ static enum err run(struct job *job)
         TRY(eval_key(job, at, &at));
     if (job->aborted)
         return ERR_OK;
-    write_changes(job);
+    TRY(write_changes(job));
     move_pins(job);
     return read_multi(job);
 }

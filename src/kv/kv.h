@@ -120,7 +120,26 @@ bool kv_namespace_valid(struct span ns);
 #define KV_NUMBER_MAX 1024u
 bool kv_number_valid(struct span text);
 
-/* Physically removes up to `limit` expired rows met by a walking cursor; invisible. Write lock. */
-void kv_sweep(struct state *s, int64_t now, size_t limit);
+/* Removes up to `limit` of the rows that expired at or before `now`, the earliest first. A part of
+ * applying: how many are there is the same on every node. */
+ERR_CHECK enum err kv_expire(struct state *s, int64_t now, size_t limit, struct error *error);
+/* Of every entry, beside what each call of it removes: about a millisecond. Changing it changes
+ * what an entry does. */
+#define KV_EXPIRE_PER_ENTRY 512u
+/* No row expires before this; INT64_MAX: none at all. INT64_MIN before kv_expire_find() or the first
+ * kv_expire(). */
+int64_t kv_expire_next(struct state *s);
+/* Finds that time out after the state was opened. Write lock. */
+ERR_CHECK enum err kv_expire_find(struct state *s, struct error *error);
+
+/* Rows that are there, those that expired and were not removed yet included. */
+struct kv_size {
+    uint64_t rows;
+    uint64_t bytes; /* of their keys and values */
+};
+
+/* Of one namespace; empty: of all of the tenant's. O(1). */
+ERR_CHECK enum err kv_size(struct state *s, const struct tenant_id *tenant, struct span ns,
+                           struct kv_size *out, struct error *error);
 
 #endif

@@ -19,12 +19,19 @@ void kv_call_deinit(struct kv_call *call);
 bool kv_op_single(enum kv_op_type type); /* of one key */
 bool kv_op_writes(enum kv_op_type type); /* writes and check */
 
+struct kv_tally;
+
 /* kv_row.c: a row as it is stored. */
 struct kv_stored {
     bool live; /* there is a row and it has not expired */
     uint64_t version;
     int64_t expires_at, updated_at;
     struct buf value;
+    struct { /* the row that the state has, live or not */
+        bool there;
+        int64_t expires_at;
+        uint32_t bytes; /* of key and value */
+    } stored;
 };
 
 void kv_key_make(struct buf *out, const struct tenant_id *tenant, struct span ns, struct span key);
@@ -32,7 +39,25 @@ void kv_key_make(struct buf *out, const struct tenant_id *tenant, struct span ns
 ERR_CHECK enum err kv_row_load(struct state *s, struct span key, int64_t now, struct kv_stored *out,
                                int64_t *expires_out, struct error *error);
 ERR_CHECK enum err kv_row_decode(struct span value, struct kv_row *out); /* all but the key */
-void kv_row_store(struct state *s, struct span key, const struct kv_stored *row);
+/* With its place in the expiry index; *tally takes what that does to the size. */
+ERR_CHECK enum err kv_row_store(struct state *s, struct span key, const struct kv_stored *row,
+                                struct kv_tally *tally);
+/* Adds the row to the expiry index (kv_expire.c), or takes it out. */
+void kv_expiry_put(struct state *s, struct span key, int64_t expires_at, uint32_t bytes);
+void kv_expiry_remove(struct state *s, struct span key, int64_t expires_at);
+
+/* kv_size.c: changes of a namespace's size, gathered while rows of the same one follow each other.
+ * Once begun it has to be ended, also after an error. */
+struct kv_tally {
+    struct state *s;
+    struct buf key; /* of the namespace's row, kind S */
+    int64_t rows, bytes;
+    struct error *error;
+};
+
+/* key: of the KV row. */
+ERR_CHECK enum err kv_tally_add(struct kv_tally *t, struct span key, int64_t rows, int64_t bytes);
+ERR_CHECK enum err kv_tally_end(struct kv_tally *t); /* writes and frees */
 int64_t kv_expiry(const struct kv_op *op, int64_t now);
 
 /* kv_result.c: while a result is built its spans hold offsets into `bytes` instead of pointers. */

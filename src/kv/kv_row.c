@@ -8,8 +8,7 @@
 #include "store/state_format.h"
 
 #define EXPIRY_MAX                                                                                 \
-    253402300799999999       /* 9999-12-31T23:59:59.999999Z: what the time formats can say */
-#define SWEEP_LOOK_FACTOR 16 /* rows looked at per row that may go */
+    253402300799999999 /* 9999-12-31T23:59:59.999999Z: what the time formats can say */
 
 bool kv_namespace_valid(struct span ns)
 {
@@ -45,12 +44,22 @@ enum err kv_row_decode(struct span value, struct kv_row *out)
     return ERR_OK;
 }
 
+/* Bytes of a row that count: of its key and value. */
+static uint32_t bytes_of(struct span key, size_t value_len)
+{
+    struct span rest = span_sub(key, KV_NAMESPACE_AT, key.len);
+    const uint8_t *zero = memchr(rest.ptr, 0, rest.len); /* behind the namespace */
+    return (uint32_t)((size_t)(rest.ptr + rest.len - zero) - 1 + value_len);
+}
+
 enum err kv_row_load(struct state *s, struct span key, int64_t now, struct kv_stored *out,
                      int64_t *expires_out, struct error *error)
 {
     struct kv_row row;
     buf_reset(&out->value);
     out->live = false;
+    out->stored.there = false;
+    out->stored.bytes = 0;
     if (expires_out != NULL)
         *expires_out = 0;
     enum err err = state_row_get(s, key, &out->value, error);
@@ -65,6 +74,9 @@ enum err kv_row_load(struct state *s, struct span key, int64_t now, struct kv_st
     out->expires_at = row.expires_at;
     out->updated_at = row.updated_at;
     size_t len = row.value.len;
+    out->stored.there = true;
+    out->stored.expires_at = row.expires_at;
+    out->stored.bytes = bytes_of(key, len);
     memmove(out->value.ptr, row.value.ptr, len);
     out->value.len = len;
     if (expires_out != NULL)
@@ -72,12 +84,8 @@ enum err kv_row_load(struct state *s, struct span key, int64_t now, struct kv_st
     return ERR_OK;
 }
 
-void kv_row_store(struct state *s, struct span key, const struct kv_stored *row)
+static void put(struct state *s, struct span key, const struct kv_stored *row)
 {
-    if (!row->live) {
-        state_row_delete(s, key);
-        return;
-    }
     struct buf value = BUF_INIT;
     buf_put_le64(&value, row->version);
     buf_put_le64(&value, (uint64_t)row->expires_at);
@@ -87,6 +95,22 @@ void kv_row_store(struct state *s, struct span key, const struct kv_stored *row)
     buf_deinit(&value);
 }
 
+enum err kv_row_store(struct state *s, struct span key, const struct kv_stored *row,
+                      struct kv_tally *tally)
+{
+    uint32_t bytes = row->live ? bytes_of(key, row->value.len) : 0;
+    if (row->stored.there && row->stored.expires_at != 0)
+        kv_expiry_remove(s, key, row->stored.expires_at);
+    if (row->live)
+        put(s, key, row);
+    else
+        state_row_delete(s, key);
+    if (row->live && row->expires_at != 0)
+        kv_expiry_put(s, key, row->expires_at, bytes);
+    return kv_tally_add(tally, key, (int64_t)row->live - (int64_t)row->stored.there,
+                        (int64_t)bytes - (int64_t)row->stored.bytes);
+}
+
 int64_t kv_expiry(const struct kv_op *op, int64_t now)
 {
     if (op->forever)
@@ -94,48 +118,4 @@ int64_t kv_expiry(const struct kv_op *op, int64_t now)
     if (now >= EXPIRY_MAX || op->ttl_seconds > (uint64_t)((EXPIRY_MAX - now) / US_PER_SEC))
         return EXPIRY_MAX;
     return now + (int64_t)op->ttl_seconds * US_PER_SEC;
-}
-
-/* --- sweeping --- */
-
-/* Collects keys of expired rows from the cursor on: le32 length, key. Sets the cursor for the next
- * time; at the end of the kind it starts over. */
-static size_t collect_expired(struct state *s, int64_t now, size_t limit, struct buf *keys)
-{
-    struct buf *cursor = state_kv_cursor(s);
-    size_t found = 0, looked = 0;
-    if (cursor->len == 0)
-        buf_putc(cursor, STATE_KIND_KV);
-    struct state_iter *it = state_iter_new(s, buf_span(cursor));
-    buf_reset(cursor);
-    for (; state_iter_valid(it); state_iter_next(it)) {
-        struct span key = state_iter_key(it);
-        struct kv_row row;
-        if (key.ptr[0] != STATE_KIND_KV)
-            break;
-        if (found == limit || looked++ == limit * SWEEP_LOOK_FACTOR) {
-            buf_put_span(cursor, key);
-            break;
-        }
-        if (kv_row_decode(state_iter_value(it), &row) != ERR_OK || row.expires_at == 0 ||
-            row.expires_at > now)
-            continue; /* a damaged row is found by whoever reads it */
-        buf_put_le32(keys, (uint32_t)key.len);
-        buf_put_span(keys, key);
-        found++;
-    }
-    state_iter_free(it);
-    return found;
-}
-
-void kv_sweep(struct state *s, int64_t now, size_t limit)
-{
-    struct buf keys = BUF_INIT;
-    size_t n = collect_expired(s, now, limit, &keys);
-    for (size_t i = 0, at = 0; i < n; i++) {
-        uint32_t len = le32_get(keys.ptr + at);
-        state_row_delete(s, span_make(keys.ptr + at + 4, len));
-        at += 4 + len;
-    }
-    buf_deinit(&keys);
 }

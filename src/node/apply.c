@@ -181,7 +181,7 @@ static enum err apply_locked(struct node *n, const struct node_entry *entry,
     meta->last_clock = entry->clock;
     meta->last_count = at.ordinal;
     take_freed(n);
-    return ERR_OK;
+    return kv_expire(n->state, entry->clock, KV_EXPIRE_PER_ENTRY, error);
 }
 
 /* Appends the runs that are not there yet. ERR_NO_SPACE: some do not fit, and nothing is left to
@@ -238,6 +238,7 @@ static enum err end_entry(struct node *n, enum err err)
     const struct state_meta *meta = state_meta(n->state);
     int64_t safe_time = meta->last_clock > meta->max_stamp ? meta->last_clock : meta->max_stamp;
     uint64_t index = meta->applied;
+    atomic_store(&n->kv_expire_next, kv_expire_next(n->state));
     state_write_unlock(n->state);
     if (err != ERR_OK)
         return err;
@@ -275,6 +276,12 @@ static enum err resume_entry(struct node *n, struct error *error)
         return err;
     state_write_lock(n->state);
     return end_entry(n, err);
+}
+
+void node_expire_look(struct node *n)
+{
+    if (atomic_load(&n->kv_expire_next) <= node_clock_estimate(n))
+        node_request_clock_entry(n);
 }
 
 static void call_hooks(struct node *n)
@@ -363,6 +370,8 @@ static enum err apply_next(struct node *n, struct error *error)
         call_hooks(n);
     else if (err != ERR_STOPPED && n->opened) /* else it refuses the boot */
         node_fail(n, "apply", error);
+    if (atomic_load(&n->kv_expire_next) <= atomic_load(&n->safe_time))
+        node_expire_look(n); /* more than one entry removes */
     finish_entry(n, entry, err == ERR_OK ? ERR_OK : ERR_STOPPED);
     return err;
 }

@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "broker/dedup.h"
 
-#define SWEEP_ROWS 512
 #define REAP_PARTITIONS 4096
 
 void node_count_dirty(struct node *n)
@@ -176,9 +175,7 @@ enum err node_checkpoint(struct node *n, bool *did_out, struct error *error)
 static void sweep(struct node *n)
 {
     state_write_lock(n->state);
-    int64_t now = state_meta(n->state)->last_clock;
-    dedup_sweep(n->state, now);
-    kv_sweep(n->state, now, SWEEP_ROWS);
+    dedup_sweep(n->state, state_meta(n->state)->last_clock);
     bool more = state_reap(n->state, REAP_PARTITIONS);
     state_write_unlock(n->state);
     while (more) {

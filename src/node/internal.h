@@ -112,6 +112,7 @@ struct node {
     } shared;
 
     _Atomic int64_t safe_time;
+    _Atomic int64_t kv_expire_next; /* kv_expire_next() of the applied state */
     _Atomic uint64_t applied, durable, queued_bytes, applied_bytes;
     _Atomic uint64_t checkpoint_bytes_mark;     /* applied_bytes at the last freeze */
     _Atomic uint64_t checkpointed_bytes;        /* applied_bytes of the last durable checkpoint */
@@ -146,6 +147,8 @@ void node_log_thread(void *ctx);
 /* apply.c */
 ERR_CHECK enum err node_replay_entry(void *ctx, const struct wal_entry *found, struct error *error);
 void node_apply_thread(void *ctx);
+/* Expired KV rows go with entries: asks for one when some are due. Any thread. */
+void node_expire_look(struct node *n);
 /* Fails what is committed and not applied, at the end. */
 void node_drop_entries(struct node *n);
 struct node_log *node_log_add(struct node *n, uint64_t queue_id, struct qlog *log);

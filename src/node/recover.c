@@ -130,7 +130,7 @@ static enum err open_state(struct node *n, struct error *error)
     if (memcmp(&state_meta(n->state)->cluster, &n->cluster, sizeof(n->cluster)) != 0)
         return error_set(error, ERR_CORRUPT,
                          "state/ belongs to another cluster than " NODE_FILE " names");
-    return ERR_OK;
+    return kv_expire_find(n->state, error);
 }
 
 static enum err open_wal(struct node *n, struct error *error)
@@ -200,6 +200,7 @@ static void publish(struct node *n)
     const struct state_meta *meta = state_meta(n->state);
     int64_t safe_time = meta->last_clock > meta->max_stamp ? meta->last_clock : meta->max_stamp;
     atomic_store(&n->safe_time, safe_time);
+    atomic_store(&n->kv_expire_next, kv_expire_next(n->state));
     atomic_store(&n->applied, meta->applied);
     atomic_store(&n->durable, meta->applied);
     n->shared.last_clock = meta->last_clock;

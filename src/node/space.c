@@ -303,6 +303,7 @@ void node_pump_space(struct node *n)
     if (!folder_is_there(n))
         return;
     gate_look(n);
+    node_expire_look(n);
     atomic_store(&n->space_tight, false);
     unsigned asked = atomic_load(&n->room_asked);
     if (asked > 0) /* or it is asked again just now */

@@ -2,10 +2,11 @@
  *
  * Every value is looked up once, trimmed, and read as its row of the table says; the first one that
  * does not fit ends the reading with the sentence an operator sees. Features that are accepted but
- * not built yet are refused after everything else, so that a wrong value keeps its own sentence
- * (decisions.md 29). Neither key ever gets into a text. */
+ * not built yet are refused apart, after everything else, so that a wrong value keeps its own
+ * sentence (decisions.md 29). Neither key ever gets into a text. */
 #include "sink/settings_read.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -161,18 +162,6 @@ static enum err read_setting(const struct reading *in, enum setting_id id, struc
     return ERR_OK;
 }
 
-/* Accepted by the specification, refused until it is there (decisions.md 29). */
-static enum err refuse_unbuilt(const struct reading *in, const struct sink_settings *s)
-{
-    if (s->format != SINK_JSONL)
-        return settings_refuse(in, "%s=%s is not built yet; accepted now: jsonl", ROW(S_FORMAT),
-                               sink_format_name(s->format));
-    if (s->layout != SINK_MERGED)
-        return settings_refuse(in, "%s=%s is not built yet; accepted now: merged", ROW(S_LAYOUT),
-                               sink_layout_name(s->layout));
-    return ERR_OK;
-}
-
 static void note_ignored(const struct reading *in, struct sink_boot_settings *b)
 {
     static const char *const names[] = {"QUEEN_S3_LISTEN", "QUEEN_S3_LOG_FORMAT"};
@@ -199,7 +188,6 @@ static enum err read_sink(const struct reading *in, struct sink_boot_settings *b
     }
     for (const enum setting_id *id = setting_check_order; *id != SETTING_COUNT; id++)
         TRY(read_setting(in, *id, &b->sink));
-    TRY(refuse_unbuilt(in, &b->sink));
     b->has_sink = true;
     note_ignored(in, b);
     return ERR_OK;
@@ -298,6 +286,23 @@ enum err sink_settings_read(env_get_fn get, void *ctx, uint64_t node_id, const c
     return ERR_OK;
 }
 
+static enum err not_built(struct error *error, enum setting_id id, const char *value,
+                          const char *accepted)
+{
+    return error_set(error, ERR_INVALID, EMBEDDED "=true: %s=%s is not built yet; accepted now: %s",
+                     ROW(id), value, accepted);
+}
+
+enum err sink_settings_check_built(const struct sink_boot_settings *b, struct error *error)
+{
+    const struct sink_settings *s = &b->sink;
+    if (b->has_sink && s->format != SINK_JSONL)
+        return not_built(error, S_FORMAT, sink_format_name(s->format), "jsonl");
+    if (b->has_sink && s->layout != SINK_MERGED)
+        return not_built(error, S_LAYOUT, sink_layout_name(s->layout), "merged");
+    return ERR_OK;
+}
+
 static void free_secret(char *text)
 {
     if (text != NULL)
@@ -329,23 +334,15 @@ void sink_boot_settings_deinit(struct sink_boot_settings *b)
 
 /* ---- Start line ---- */
 
-static void put_field(struct buf *out, const char *name, const char *value)
+static void put_queues(struct log_line *l, const struct sink_settings *s)
 {
-    buf_printf(out, " %s=%s", name, value);
-}
-
-static void put_number(struct buf *out, const char *name, uint64_t value)
-{
-    buf_printf(out, " %s=%llu", name, (unsigned long long)value);
-}
-
-static void put_queues(struct buf *out, const struct sink_settings *s)
-{
-    buf_puts(out, " queues=");
+    struct buf list = BUF_INIT;
     if (s->all_queues)
-        buf_putc(out, '*');
+        buf_putc(&list, '*');
     for (size_t i = 0; i < s->n_queues; i++)
-        buf_printf(out, "%s%s", i > 0 ? "," : "", s->queues[i]);
+        buf_printf(&list, "%s%s", i > 0 ? "," : "", s->queues[i]);
+    log_str(l, "queues", buf_span(&list));
+    buf_deinit(&list);
 }
 
 /* Where s ends a KMS key id: its last four characters. */
@@ -360,47 +357,69 @@ static const char *last_four(const char *s)
     return at;
 }
 
-static void put_sse(struct buf *out, const struct sink_settings *s)
+static void put_sse(struct log_line *l, const struct sink_settings *s)
 {
-    put_field(out, "sse", s->sse != NULL ? s->sse : "off");
+    struct buf text = BUF_INIT;
+    buf_puts(&text, s->sse != NULL ? s->sse : "off");
     if (s->sse_kms_key_id != NULL)
-        buf_printf(out, "(\xE2\x80\xA6%s)", last_four(s->sse_kms_key_id));
+        buf_printf(&text, "(\xE2\x80\xA6%s)", last_four(s->sse_kms_key_id));
+    log_str(l, "sse", buf_span(&text));
+    buf_deinit(&text);
 }
 
-void sink_settings_start_line(struct buf *out, const struct sink_settings *s,
-                              const struct sink_node_settings *n, struct span tenant)
+static void put_instance(struct log_line *l, const struct sink_node_settings *n)
 {
-    buf_puts(out, "queen-s3 " SINK_VERSION " tenant=");
-    buf_put_span(out, tenant);
-    put_field(out, "sink", s->sink);
-    put_number(out, "key_segment_max", s->key_segment_max);
-    put_field(out, "jsonl_quote_unreadable", s->quote_unreadable ? "true" : "false");
-    put_field(out, "instance", n->instance);
-    buf_puts(out, n->instance_generated ? "(generated)" : "");
-    put_queues(out, s);
-    put_field(out, "partitions", "discovery");
-    put_field(out, "s3", s->endpoint);
-    put_field(out, "bucket", s->bucket);
-    put_field(out, "prefix", s->prefix);
-    put_field(out, "region", s->region != NULL ? s->region : "-");
-    put_field(out, "addressing",
-              s->is_file      ? "file"
-              : s->path_style ? "path-style"
-                              : "virtual-host");
-    put_sse(out, s);
-    put_field(out, "format", sink_format_name(s->format));
-    put_field(out, "compression", sink_compression_name(s->compression));
-    put_field(out, "layout", sink_layout_name(s->layout));
-    put_field(out, "align", sink_align_name(s->align));
-    put_number(out, "target_mb", s->target_mb);
-    put_number(out, "max_window_ms", s->max_window_ms);
-    put_field(out, "start", sink_start_name(s->start));
-    put_number(out, "checkpoint_every", n->checkpoint_every);
-    put_number(out, "memory_mb", n->memory_mb);
-    put_number(out, "fetch_concurrency", n->fetch_concurrency);
-    put_number(out, "discovery_interval_ms", n->discovery_interval_ms);
-    put_number(out, "safe_guard_ms", n->safe_guard_ms);
-    put_number(out, "lease_ttl_ms", n->lease_ttl_ms);
-    put_number(out, "multipart_threshold_mb", n->multipart_threshold_mb);
-    put_field(out, "crash_at", sink_crash_point_name(n->crash_at));
+    struct buf text = BUF_INIT;
+    buf_printf(&text, "%s%s", n->instance, n->instance_generated ? "(generated)" : "");
+    log_str(l, "instance", buf_span(&text));
+    buf_deinit(&text);
+}
+
+static void put_place(struct log_line *l, const struct sink_settings *s)
+{
+    log_str(l, "s3", span_str(s->endpoint));
+    log_str(l, "bucket", span_str(s->bucket));
+    log_str(l, "prefix", span_str(s->prefix));
+    log_str(l, "region", span_str(s->region != NULL ? s->region : "-"));
+    log_str(l, "addressing",
+            span_str(s->is_file      ? "file"
+                     : s->path_style ? "path-style"
+                                     : "virtual-host"));
+    put_sse(l, s);
+}
+
+static void put_node(struct log_line *l, const struct sink_node_settings *n)
+{
+    log_u64(l, "checkpoint_every", n->checkpoint_every);
+    log_u64(l, "memory_mb", n->memory_mb);
+    log_u64(l, "fetch_concurrency", n->fetch_concurrency);
+    log_u64(l, "discovery_interval_ms", n->discovery_interval_ms);
+    log_u64(l, "safe_guard_ms", n->safe_guard_ms);
+    log_u64(l, "lease_ttl_ms", n->lease_ttl_ms);
+    log_u64(l, "multipart_threshold_mb", n->multipart_threshold_mb);
+    log_str(l, "crash_at", span_str(sink_crash_point_name(n->crash_at)));
+}
+
+void sink_settings_log(const struct sink_settings *s, const struct sink_node_settings *n,
+                       struct span tenant)
+{
+    struct log_line l;
+    log_begin(&l, LOG_INFO, "queen-s3", "queen-s3 " SINK_VERSION);
+    log_str(&l, "tenant", tenant);
+    log_str(&l, "sink", span_str(s->sink));
+    log_u64(&l, "key_segment_max", s->key_segment_max);
+    log_bool(&l, "jsonl_quote_unreadable", s->quote_unreadable);
+    put_instance(&l, n);
+    put_queues(&l, s);
+    log_str(&l, "partitions", SPAN_LIT("discovery"));
+    put_place(&l, s);
+    log_str(&l, "format", span_str(sink_format_name(s->format)));
+    log_str(&l, "compression", span_str(sink_compression_name(s->compression)));
+    log_str(&l, "layout", span_str(sink_layout_name(s->layout)));
+    log_str(&l, "align", span_str(sink_align_name(s->align)));
+    log_u64(&l, "target_mb", s->target_mb);
+    log_u64(&l, "max_window_ms", s->max_window_ms);
+    log_str(&l, "start", span_str(sink_start_name(s->start)));
+    put_node(&l, n);
+    log_end(&l);
 }

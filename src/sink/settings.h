@@ -70,15 +70,17 @@ typedef const char *(*env_get_fn)(void *ctx, const char *name); /* NULL = unset 
 /* Reads and validates everything in the orders of settings.md 3.3 and 4. On refusal: ERR_INVALID
  * and the whole sentence in *error, ready for "ERROR boot: FATAL: " (with the
  * "QUEEN_S3_EMBEDDED=true: " prefix where settings.md 7 wants it). node_id and host: for the
- * default instance. Features not built yet (parquet, per-partition) are refused by
- * name. */
+ * default instance. */
 ERR_CHECK enum err sink_settings_read(env_get_fn get, void *ctx, uint64_t node_id, const char *host,
                                       unsigned cores, struct sink_boot_settings *out,
                                       struct error *error);
+/* Refuses parquet and per-partition by name, like config_check_built(). */
+ERR_CHECK enum err sink_settings_check_built(const struct sink_boot_settings *s,
+                                             struct error *error);
 void sink_boot_settings_deinit(struct sink_boot_settings *s);
-/* "queen-s3 2.0.0 tenant=... " of settings.md 8. */
-void sink_settings_start_line(struct buf *out, const struct sink_settings *s,
-                              const struct sink_node_settings *n, struct span tenant);
+/* Logs "queen-s3 2.0.0 tenant=... " of settings.md 8 for target "queen-s3". */
+void sink_settings_log(const struct sink_settings *s, const struct sink_node_settings *n,
+                       struct span tenant);
 
 #define SINK_VERSION "2.0.0"
 

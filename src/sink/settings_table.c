@@ -286,15 +286,27 @@ void setting_put_accepted(struct buf *out, const struct setting *row)
     buf_printf(out, "%s`%s`", any ? " or " : "", pending);
 }
 
+/* "`a` (`b`, `c`), `d`": every canonical spelling, and behind it the others of the same value. */
+static void put_spellings(struct buf *out, const struct setting_spelling *s)
+{
+    for (const struct setting_spelling *first = s; s->text != NULL; s++) {
+        bool canonical = s == first || strcmp(s[-1].canonical, s->canonical) != 0;
+        bool last = s[1].text == NULL || strcmp(s[1].canonical, s->canonical) != 0;
+        bool second = !canonical && (s - 1 == first || strcmp(s[-2].canonical, s->canonical) != 0);
+        if (canonical)
+            buf_printf(out, "%s`%s`", s == first ? " " : ", ", s->canonical);
+        else
+            buf_printf(out, "%s`%s`%s", second ? " (" : ", ", s->text, last ? ")" : "");
+    }
+}
+
 static void put_docs_row(struct buf *out, const struct setting *row)
 {
     static const char *const kinds[] = {"text", "list", "bool", "int", "one of"};
     buf_printf(out, "| `%s` | %s | %s", row->variable, row->field != NULL ? row->field : "-",
                kinds[row->kind]);
-    if (row->kind == KIND_ENUM) {
-        buf_putc(out, ' ');
-        setting_put_accepted(out, row);
-    }
+    if (row->kind == KIND_ENUM)
+        put_spellings(out, row->spellings);
     if (row->kind == KIND_INT)
         buf_printf(out, ", %llu..=%llu", (unsigned long long)row->min,
                    (unsigned long long)row->max);

@@ -16,7 +16,6 @@
 
 static void log_start(const struct sink *s)
 {
-    struct buf line = BUF_INIT;
     const struct sink_boot_settings *boot = s->options.settings;
 
     if (boot->ignored != NULL)
@@ -28,9 +27,7 @@ static void log_start(const struct sink *s)
                 sink_crash_point_name(s->node->crash_at));
     if (s->settings == NULL)
         return;
-    sink_settings_start_line(&line, s->settings, s->node, buf_span(&s->tenant_text));
-    log_msg(LOG_INFO, SINK_LOG_TARGET, SPAN_FMT, SPAN_ARG(buf_span(&line)));
-    buf_deinit(&line);
+    sink_settings_log(s->settings, s->node, buf_span(&s->tenant_text));
     if (bucket_hint_needs_path_style(s->settings))
         log_msg(LOG_WARN, SINK_LOG_TARGET,
                 "virtual-host style does not go with an IP address in QUEEN_S3_ENDPOINT: set "

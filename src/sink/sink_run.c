@@ -77,8 +77,9 @@ static void count_node(struct sink *s, struct slot *slot)
         s->held += row->owned_here ? 1u : UINT32_MAX;
     slot->owned = row->owned_here;
     slot->ever_owned |= row->owned_here;
-    s->buffered += row->buffered - slot->buffered;
-    slot->buffered = row->buffered;
+    s->buffered -= slot->buffered;
+    slot->buffered = row->owned_here ? row->buffered : 0;
+    s->buffered += slot->buffered;
     if (!row->owned_here) {
         slot->forced = false;
         sink_built_unref(slot->built);

@@ -177,9 +177,7 @@ static void run_ended(struct sink_task *t)
 
     t->lease.held = false;
     t->timer_us = 0;
-    row->owned_here = false;
-    row->redo = false;
-    row->buffered = 0;
+    row->owned_here = false; /* the row's other values stay as last seen */
     row->has_discovery = row->has_checkpoint = false;
     t->redo = false;
     t->window.weight = 0;

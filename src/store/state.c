@@ -268,13 +268,9 @@ static void digest_tables(struct state *s, struct sha256_stream *sum, struct map
     mem_free(queues);
 }
 
-/* Rows that no read would return any more do not count: when they go is each node's own affair. */
+/* Dedup rows that no read would return any more do not count: when they go is each node's own affair. */
 static bool row_visible(const struct map64 *by_id, int64_t end, struct span key, struct span value)
 {
-    if (key.ptr[0] == STATE_KIND_KV && value.len >= KV_VALUE_AT) {
-        int64_t expires = (int64_t)le64_get(value.ptr + KV_EXPIRES_AT);
-        return expires == 0 || expires > end;
-    }
     if (key.ptr[0] == STATE_KIND_DEDUP && key.len == DEDUP_KEY_SIZE && value.len == DEDUP_SIZE) {
         const struct partition *p = map64_get(by_id, be64_get(key.ptr + DEDUP_PARTITION_AT));
         if (p == NULL)
@@ -314,6 +310,8 @@ void state_digest(struct state *s, uint8_t out[32])
     digest_tables(s, sum, &by_id);
     digest_kind(s, sum, &by_id, STATE_KIND_DEDUP);
     digest_kind(s, sum, &by_id, STATE_KIND_KV);
+    digest_kind(s, sum, &by_id, STATE_KIND_KV_EXPIRY);
+    digest_kind(s, sum, &by_id, STATE_KIND_KV_SIZE);
     digest_kind(s, sum, &by_id, STATE_KIND_PIN);
     sha256_stream_final(sum, out);
     sha256_stream_free(sum);

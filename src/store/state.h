@@ -17,8 +17,9 @@
  * the lock calls themselves expects one of them held (writers the write lock), state_frozen_write()
  * takes the read lock itself in short pieces.
  *
- * Rows, one kind byte first (store/state_format.h has the tables, version 2):
- *   M meta · Q queue · P partition (queue id, partition id) · N pin · K kv · D dedup */
+ * Rows, one kind byte first (store/state_format.h has the tables):
+ *   M meta · Q queue · P partition (queue id, partition id) · N pin · K kv, with E expiry and S size
+ *   · D dedup */
 #ifndef STORE_STATE_H
 #define STORE_STATE_H
 
@@ -207,7 +208,8 @@ ERR_CHECK enum err state_iter_error(struct state_iter *it, struct error *error);
  * buckets): it changes nothing that can be seen. */
 void state_rows_drop(struct state *s, struct span from, struct span to);
 
-/* Where kv_sweep() goes on: local, no part of the state. Write lock. */
+/* No row of the expiry index (kind E) has a lesser key; empty: not known. Kept by kv, local, no part
+ * of the state. Write lock to change it. */
 struct buf *state_kv_cursor(struct state *s);
 
 /* --- checkpoint --- */

@@ -1,5 +1,5 @@
-"""The HTTP API as spec/broker-api.md 1-3 and 17 say: push, dedup, configure, deletion, and what is answered to input
-that is not a request. Reads are in test_fetch.py."""
+"""The HTTP API as spec/broker-api.md 1, 2 and 17 say: push, dedup, deletion, and what is answered to input that is not
+a request. Reads are in test_fetch.py, options in test_configure.py, every route's refusals in test_refusals.py."""
 
 import json
 import re
@@ -319,137 +319,11 @@ def test_an_id_is_forgotten_after_its_window(env):
     assert again["status"] == "queued" and again["offset"] == 1 and again["message_id"] != first["message_id"]
 
 
-# --- configure and deletion ---
-
-DEFAULTS = {
-    "priority": 0,
-    "leaseTime": 300,
-    "retryLimit": 3,
-    "retryDelay": 1000,
-    "maxSize": 0,
-    "maxQueueSize": 0,
-    "ttl": 3600,
-    "deadLetterQueue": True,
-    "dlqAfterMaxRetries": True,
-    "delayedProcessing": 0,
-    "windowBuffer": 0,
-    "retentionSeconds": 0,
-    "completedRetentionSeconds": 0,
-    "retentionEnabled": False,
-    "encryptionEnabled": False,
-    "maxWaitTimeSeconds": 0,
-    "minPopWaitTime": 0,
-    "dedupWindowSeconds": 3600,
-    "retentionSinkHold": "",
-    "retentionSinkHoldMaxSeconds": 604800,
-}
+# --- deletion ---
 
 
 def configure(broker, status=200, **body):
     return broker.call("POST", "/api/v1/configure", body, status)
-
-
-def test_configure_answers_with_every_option(env):
-    broker = env.broker().start()
-    answer = configure(broker, queue="q")
-    assert answer["options"] == DEFAULTS, answer
-    assert uuid.UUID(answer.pop("queueId")).version == 7 or True
-    answer.pop("options")
-    assert answer == {
-        "configured": True,
-        "partitionId": None,
-        "queue": "q",
-        "namespace": "",
-        "task": "",
-        "storage": "segments",
-    }, answer
-    assert configure(broker, queue="m", options={"maxSize": 7})["options"]["maxQueueSize"] == 7
-
-
-def test_configure_merges_resets_and_replaces(env):
-    broker = env.broker().start()
-    first = configure(
-        broker, queue="q", namespace="n", options={"leaseTime": 10, "retryLimit": 5, "deadLetterQueue": False}
-    )
-    assert first["namespace"] == "n" and first["options"] == {
-        **DEFAULTS,
-        "leaseTime": 10,
-        "retryLimit": 5,
-        "deadLetterQueue": False,
-    }
-    merged = configure(broker, queue="q", options={"retryLimit": None, "priority": 2})
-    assert merged["options"] == {**DEFAULTS, "leaseTime": 10, "deadLetterQueue": False, "priority": 2}
-    assert merged["queueId"] == first["queueId"]
-    top = configure(broker, queue="q", leaseTime=20, mode=None)
-    assert top["options"] == {
-        **merged["options"],
-        "leaseTime": 20,
-    }, "top-level keys are options when there is no object"
-    assert configure(broker, queue="q", options="none", leaseTime=21)["options"]["leaseTime"] == 21
-    replaced = configure(broker, queue="q", mode="replace", options={"ttl": 9})
-    assert replaced["options"] == {**DEFAULTS, "ttl": 9} and replaced["queueId"] == first["queueId"]
-    assert configure(broker, queue="q", options={"leaseTime": 0})["options"]["leaseTime"] in (0, 1)
-    assert configure(broker, queue="q", options={"minPopWaitTime": 90000})["options"]["minPopWaitTime"] == 60000
-    assert configure(broker, queue="q", options={"unknown": [1]})["configured"] is True
-
-
-def test_a_push_makes_a_queue_with_its_own_defaults(env):
-    broker = env.broker().start()
-    push_one(broker, "billing.invoices.eu")
-    answer = configure(broker, queue="billing.invoices.eu", options={})
-    assert (answer["namespace"], answer["task"]) == ("billing", "invoices"), answer
-    assert answer["options"] == {**DEFAULTS, "leaseTime": 60}, answer
-    push_one(broker, "orders")
-    answer = configure(broker, queue="orders", options={})
-    assert (answer["namespace"], answer["task"]) == ("orders", ""), answer
-
-
-REFUSED_OPTIONS = {
-    "leaseTime": ["1", 1.5, True, 2147483648, -2147483649, [], {}, 1e3],
-    "retryLimit": ["1"],
-    "delayedProcessing": ["x"],
-    "dedupWindowSeconds": [-1, "1", 2147483648],
-    "priority": [0.5],
-    "deadLetterQueue": [1, "true"],
-    "dlqAfterMaxRetries": [0],
-    "retentionEnabled": ["yes", True],
-    "retentionSinkHold": ["a b", "x" * 65, "ü", "a/b", "default"],
-    "retentionSinkHoldMaxSeconds": [59, 31536001, "60"],
-    "retentionSeconds": [60, "x"],
-    "completedRetentionSeconds": [60],
-    "maxWaitTimeSeconds": [60],
-    "encryptionEnabled": [True, 1],
-}
-
-
-def test_a_refused_configure_changes_nothing(env):
-    """Wrong types and ranges; and values of options whose effect is not built (decisions.md 29)."""
-    broker = env.broker().start()
-    before = configure(broker, queue="q", options={"leaseTime": 77, "retryLimit": 4})["options"]
-    wrong = []
-    for option, values in REFUSED_OPTIONS.items():
-        for value in values:
-            body = json.dumps({"queue": "q", "options": {"retryLimit": 1, option: value}})
-            body = body.replace("1000.0", "1e3")
-            answer = broker.request("POST", "/api/v1/configure", body)
-            if answer.status != 400 or answer.json.get("code") != "bad_request" or option not in answer.json["error"]:
-                wrong.append((option, value, answer))
-    assert not wrong, wrong
-    for body in ({}, {"queue": ""}, {"queue": 1}, {"queue": "q", "mode": "both"}, {"queue": "q", "mode": 1}, [], "x"):
-        answer = broker.request("POST", "/api/v1/configure", body if body != "x" else "{not json")
-        assert answer.status == 400 and answer.json["code"] == "bad_request", (body, answer)
-    assert configure(broker, queue="q", mode="both", status=400)["error"].startswith(
-        'mode must be "merge" or "replace", got'
-    )
-    assert (
-        "retentionSinkHold must match [A-Za-z0-9._-]{0,64}"
-        in configure(broker, queue="q", retentionSinkHold="a b", status=400)["error"]
-    )
-    assert (
-        "retentionSinkHoldMaxSeconds must be between 60 and 31536000"
-        in configure(broker, queue="q", retentionSinkHoldMaxSeconds=59, status=400)["error"]
-    )
-    assert configure(broker, queue="q", options={})["options"] == before
 
 
 @mark(timeout=60)

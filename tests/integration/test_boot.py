@@ -1,68 +1,6 @@
-"""Boot: what is refused, in which words, and what the log says of the settings."""
+"""Boot and end of the process, its subcommands, and what the log says of the settings. Refusals: test_settings.py."""
 
 from harness import cases
-
-REFUSED = {
-    "QUEEN_BIND_ADDR empty": {"QUEEN_BIND_ADDR": ""},
-    "QUEEN_BIND_ADDR with a port": {"QUEEN_BIND_ADDR": "127.0.0.1:6632"},
-    "QUEEN_RAFT_DIR empty": {"QUEEN_RAFT_DIR": ""},
-    "QUEEN_RAFT_NODE_ID zero": {"QUEEN_RAFT_NODE_ID": "0"},
-    "QUEEN_LOG_JSON spelling": {"QUEEN_LOG_JSON": "maybe"},
-    "QUEEN_MAX_JSON_DEPTH outside": {"QUEEN_MAX_JSON_DEPTH": "63"},
-    "JWT_ENABLED not built": {"JWT_ENABLED": "true"},
-    "QUEEN_TENANCY_HEADER not built": {"QUEEN_TENANCY_HEADER": "true"},
-    "QUEEN_RAFT_TOKEN not built": {"QUEEN_RAFT_TOKEN": "hush"},
-    "QUEEN_RAFT_PEERS not built": {"QUEEN_RAFT_PEERS": "1=a:1/a:2"},
-    "QUEEN_RAFT_REPLICATOR not built": {"QUEEN_RAFT_REPLICATOR": "raft"},
-    "QUEEN_ENCRYPTION_KEY not built": {"QUEEN_ENCRYPTION_KEY": "0" * 64},
-    "QUEEN_PROXY_CP_TOKEN not built": {"QUEEN_PROXY_CP_TOKEN": "hush"},
-    "QUEEN_RAFT_QLOG_ZSTD_LEVEL not built": {"QUEEN_RAFT_QLOG_ZSTD_LEVEL": "1"},
-    "QUEEN_S3_EMBEDDED spelling": {"QUEEN_S3_EMBEDDED": "maybe"},
-    "QUEEN_S3_MAX_WINDOW_MS outside": {
-        "QUEEN_S3_EMBEDDED": "true",
-        "QUEEN_S3_QUEUES": "*",
-        "QUEEN_S3_ENDPOINT": "file:///tmp",
-        "QUEEN_S3_BUCKET": "lake",
-        "QUEEN_S3_MAX_WINDOW_MS": "50",
-    },
-    "QUEEN_S3_FORMAT parquet not built": {
-        "QUEEN_S3_EMBEDDED": "true",
-        "QUEEN_S3_QUEUES": "*",
-        "QUEEN_S3_ENDPOINT": "file:///tmp",
-        "QUEEN_S3_BUCKET": "lake",
-        "QUEEN_S3_FORMAT": "parquet",
-    },
-}
-
-
-def refusal(env, settings):
-    """Starts the program with these settings, which it must refuse; the one line it wrote, without its time."""
-    code, out, err = env.run(**{"QUEEN_RAFT_DIR": env.dir / "data", **settings})
-    fatal = [line for line in out.splitlines() if " ERROR boot: FATAL: " in line]
-    assert code == 1, (code, out, err)
-    assert len(fatal) == 1 and out.splitlines()[-1] == fatal[0], out
-    assert "listening" not in out and "Sanitizer" not in err, (out, err)
-    return fatal[0].split(" ", 1)[1]
-
-
-@cases(*REFUSED)
-def test_a_bad_setting_stops_the_boot_in_one_line_that_names_it(env, case):
-    settings = REFUSED[case]
-    line = refusal(env, settings)
-    assert line.startswith("ERROR boot: FATAL: ")
-    assert case.split()[0] in line, line
-    assert "hush" not in line and "0" * 64 not in line, "a secret in the log"
-    if "QUEEN_RAFT_DIR" not in settings:
-        assert not (env.dir / "data").exists(), "the store was touched before the settings were read"
-
-
-def test_the_guides_example_is_refused_in_its_words(env):
-    line = refusal(env, REFUSED["QUEEN_S3_MAX_WINDOW_MS outside"])
-    assert line == (
-        "ERROR boot: FATAL: QUEEN_S3_EMBEDDED=true: QUEEN_S3_MAX_WINDOW_MS=50 is outside 100..=86400000. "
-        "It is how long a window may stay open; the lag SLO is about this plus the safe lag"
-    ), line
-
 
 def test_resolved_settings_are_logged_by_group_and_odd_integers_are_warned_about(env):
     broker = env.broker(DEFAULT_TIMEOUT="soon", QUEEN_LANES=8, QUEEN_RAFT_SEGMENT_BYTES="").start()

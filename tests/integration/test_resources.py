@@ -62,6 +62,11 @@ def test_the_list_of_queues(env):
         ["createdAt", "id", "name", "partitions", "queue"]
     ] * 2, lanes
     assert listed(broker, "?stats=all&what=%zz&=&&") == listed(broker), "unknown values and parameters are ignored"
+    rows = [{"op": "put", "ns": ns, "key": "k", "value": "v", "forever": True} for ns in ("a", "b")]
+    broker.kv(*rows)
+    assert listed(broker)["kvRows"] == 2 and listed(broker)["kvBytes"] > 4
+    broker.kv({"op": "delete", "ns": "a", "key": "k"}, {"op": "delete", "ns": "b", "key": "k"})
+    assert listed(broker)["kvRows"] == listed(broker)["kvBytes"] == 0
     assert listed(broker, "?stats=x&stats=l%61nes") == lanes, "decoded; the last of equal names counts"
 
 
@@ -124,7 +129,8 @@ def test_one_queue_in_detail(env):
 def test_names_in_paths(env):
     """Split on '/' first, each part decoded once; a name is all that is left, unless a known sub-route ends it."""
     broker = env.broker().start()
-    names = ["a b/c d", "a/b c", "depth", "x/depth", "x/depth/sizes", "x", "%41", "a+b", "ünï 🐝", "..", "q?&#=", "a//b", "/"]
+    names = ["a b/c d", "a/b c", "depth", "x/depth", "x/depth/sizes", "x", "%41", "a+b", "ünï 🐝", "..", "q?&#="]
+    names += ["a//b", "/"]
     for name in names:
         push(broker, name, "p", name)
     for name in names:
@@ -255,7 +261,8 @@ def test_lists_while_queues_come_and_go(env):
 
 
 def log_files(broker):
-    return sorted(str(p.relative_to(broker.dir / "data")) for p in (broker.dir / "data" / "qlog").rglob("*") if p.is_file())
+    root = broker.dir / "data" / "qlog"
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
 def test_the_files_of_a_deleted_queue_go(env):
@@ -268,7 +275,7 @@ def test_the_files_of_a_deleted_queue_go(env):
     assert len(log_files(broker)) - len(kept) == before["segments"]["segments"] > 2
     assert broker.call("DELETE", f"{QUEUES}/goes")["deleted"] is True
     wait_until(lambda: log_files(broker) == kept, what="the files are gone")
-    assert not any((broker.dir / "data" / "qlog").glob("*2*")), "the folder goes too"
+    wait_until(lambda: len(list((broker.dir / "data" / "qlog").iterdir())) == 1, what="the folder goes too")
     assert push_one(broker, "goes")["offset"] == 0
     after = broker.call("GET", f"{QUEUES}/goes")
     assert after["id"] != before["id"] and after["partitions"][0]["id"] != before["partitions"][0]["id"]

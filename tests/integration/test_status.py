@@ -9,7 +9,9 @@ import time
 
 import oracle
 import traffic
-from harness import mark, wait_until
+from harness import cases, mark, wait_until
+from s3_faults import Status
+from scripted import Scripted
 from traffic import Batches, Item, Ledger
 
 ON_EVERY_STORE = True
@@ -409,35 +411,52 @@ def test_a_lease_taken_over_makes_no_second_writer(env):
     oracle.judge(env.bucket, ledger.save(), temporary=False)
 
 
-@mark(timeout=60)
-def test_secrets_are_nowhere(env):
-    given = {"QUEEN_S3_SECRET_KEY": "S3cr3t-Key-9f8e7d", "QUEEN_S3_ACCESS_KEY": "AKIA-access-55", **settings(env)}
-    secret, access = given["QUEEN_S3_SECRET_KEY"], given["QUEEN_S3_ACCESS_KEY"]
-    broker = env.broker(given).start()
-    ship(env, broker)
-    seen = [
-        broker.request("GET", path).body.decode() for path in ("/status", "/health", "/metrics", "/metrics/prometheus")
-    ]
-    with open(f"/proc/{broker.pid}/cmdline", "rb") as file:
-        seen.append(file.read().decode())
-    try:
-        with open(f"/proc/{broker.pid}/limits") as file:
-            core = next(line for line in file if line.startswith("Max core file size"))
-            assert core.split()[4:6] == ["0", "0"], "a secret is configured and a core file could hold it"
-    except PermissionError:
-        pass
+def everything_said(env, broker):
+    """Whatever got out of the broker and its subcommands, as {where: text}."""
+    paths = ("/status", "/health", "/metrics", "/metrics/prometheus")
+    said = {path: broker.request("GET", path).body.decode() for path in paths}
+    rows = broker.kv({"op": "getPrefix", "ns": "queen-s3", "prefix": "s3:"})
+    said["kv"] = json.dumps(rows)
+    said["cmdline"] = open(f"/proc/{broker.pid}/cmdline", "rb").read().decode()
+    given = {k: str(v) for k, v in broker.settings.items() if v is not None}
+    for more in ({}, {"QUEEN_S3_MAX_WINDOW_MS": "50"}, {"QUEEN_LOG_JSON": "true"}, {"QUEEN_RAFT_TOKEN": "a-Hidden-t0ken"}):
+        said[f"check-config {more}"] = "".join(map(str, env.run("check-config", **{**given, **more})))
     assert broker.sigterm() == 0
-    seen += broker.log() + [broker.stderr_path.read_text()]
-    seen += [str(traffic.files(env))]
-    for text in seen:
-        assert secret not in text and access not in text, text[:300]
-    for path in list((broker.dir / "data").rglob("*")) + list(env.bucket.rglob("*")):
-        if path.is_file():
-            assert secret.encode() not in path.read_bytes(), path
-    for more in ({}, {"QUEEN_S3_MAX_WINDOW_MS": "50"}, {"QUEEN_S3_ENDPOINT": f"http://{secret}"}):
-        given = {k: str(v) for k, v in {**broker.settings, **more}.items() if v is not None}
-        _, out, err = env.run("check-config", **given)
-        assert secret not in (out + err).replace(f"=http://{secret}", ""), out + err
+    said["log"] = "\n".join(broker.log(all_starts=True))
+    said["stderr"] = broker.stderr_path.read_text()
+    for folder in (broker.dir / "data", env.bucket):
+        said |= {str(path): path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file()}
+    return said
+
+
+@mark(timeout=60)
+@cases("text", "json")
+def test_secrets_are_nowhere(env, form):
+    given = {"QUEEN_S3_SECRET_KEY": "S3cr3t-Key-9f8e7d", "QUEEN_S3_ACCESS_KEY": "AKIA-access-55", **settings(env)}
+    secrets = (given["QUEEN_S3_SECRET_KEY"], given["QUEEN_S3_ACCESS_KEY"], "a-Hidden-t0ken")
+    broker = env.broker(given, RUST_LOG="trace", QUEEN_LOG_JSON=str(form == "json")).start(wait=False)
+    broker.wait_log("listening", timeout=60)
+    ship(env, broker)
+    for where, text in everything_said(env, broker).items():
+        assert not [secret for secret in secrets if secret in text], (where, text[:2000])
+
+
+@mark(timeout=60)
+def test_a_store_that_repeats_the_keys_is_not_repeated(env):
+    """As in the document of a SignatureDoesNotMatch, and worse."""
+    with Scripted(env, ["orders"]) as s:
+        given = s.broker.settings
+        secrets = (given["QUEEN_S3_SECRET_KEY"], given["QUEEN_S3_ACCESS_KEY"])
+        told = f"key {secrets[1]} with {secrets[0]} signed AWS4{secrets[0]}; Credential={secrets[1]}/20260101"
+        fault = s.server.fault(Status(403, "SignatureDoesNotMatch", message=told), op="put", times=None)
+        s.start(RUST_LOG="trace")
+        s.push()
+        s.wait_error("orders", "SignatureDoesNotMatch.*key \\*\\*\\* with")
+        shown = s.broker.request("GET", "/status").body.decode() + "\n".join(s.broker.log())
+        assert not [secret for secret in secrets if secret in shown], shown[-3000:]
+        fault.clear()
+        s.broker.kill()
+        assert not [secret for secret in secrets if secret in "\n".join(s.broker.log())]
 
 
 @mark(timeout=60)

@@ -5,7 +5,7 @@
 
 Links lead to files and headings; files of this tree exist, and the functions that docs/request-path.md follows are in
 them; settings and metrics are in the program's tables; a quoted log line (`WARN queen-s3: text ..`) is a text of the
-sources.
+sources; and each name that src/api looks for in a request is a field in the tables of the routes.
 """
 
 import pathlib
@@ -18,6 +18,7 @@ PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").r
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 PATH = re.compile(r"(?<![\w./<>-])((?:src|tests|scripts|docs|bench)/[\w./-]*\w)")
 LOG_LINE = re.compile(r"`(?:INFO|WARN|ERROR) [\w-]+: ([^`]+)`")
+REFUSED_FIELDS = {"tenant", "tenantId", "tenant_id"}  # wherever they stand: kv_tenant_not_an_input
 FAMILY_SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
 
 
@@ -40,6 +41,9 @@ def missing_files(text):
     for name in set(PATH.findall(text)):
         if not (REPO / name).exists() and not list(REPO.glob(name + ".*")) and not list(REPO.glob(name + "_*")):
             yield f"no {name}"
+    for name in set(re.findall(r"`(\w+/[\w*]+\.[ch])`", text)):
+        if not list((REPO / "src").glob(name)):
+            yield f"no src/{name}"
 
 
 def missing_functions(text):
@@ -71,6 +75,19 @@ def unknown_lines(text, sources):
             yield f"no log line '{said}'"
 
 
+def undocumented_fields(documented):
+    """What the parsers of requests compare keys with, of bodies and query strings."""
+    leaves = {re.split(r"[.?\]:]", name)[-1] for name in re.findall(r"^\| `([^` ]+)` \|", documented, re.M)}
+    for path in sorted((REPO / "src" / "api").glob("*.c")):
+        text = path.read_text()
+        names = re.findall(r'key[.>-]+text, SPAN_LIT\("(\w+)"\)', text)
+        names += re.findall(r'query_\w+\([^;]*?, "(\w+)",', text)
+        names += re.findall(r'^    X\(\w+, "(\w+)"\)', text, re.M)
+        for name in names:
+            if name not in leaves and name not in REFUSED_FIELDS:
+                yield f"src/api/{path.name}: the field {name} is in no table of a route"
+
+
 def said_by(queen, option):
     return subprocess.run([queen, option], check=True, capture_output=True, text=True).stdout
 
@@ -83,7 +100,7 @@ def main():
     metrics = set(re.findall(r"`(queen_\w+)", said_by(queen, "--metrics-doc")))
     # Adjacent literals of the sources joined, as the compiler does.
     sources = re.sub(r'"\s*"', "", "".join(p.read_text() for p in (REPO / "src").rglob("*.c")))
-    problems = []
+    problems = sorted(set(undocumented_fields(said_by(queen, "--api-doc"))))
     for page in PAGES:
         text = page.read_text()
         found = [*broken_links(page, text), *unknown_names(text, settings, metrics), *unknown_lines(text, sources)]

@@ -974,6 +974,69 @@ TEST(a_deadline_answers_503_and_the_outcome_may_come_later)
     broker_stop(&b);
 }
 
+struct late_read {
+    struct broker *broker;
+    const char *method, *path, *body;
+    atomic_uint status; /* 0: no answer yet */
+};
+
+static void *read_late(void *ctx)
+{
+    struct late_read *p = ctx;
+    struct http_client c = http_client_open(http_server_port(p->broker->http));
+    struct http_reply r = http_client_call(&c, p->method, p->path, span_str(p->body));
+    CHECK(memmem(r.body.ptr, r.body.len, "\"code\":\"timeout\"", 16) != NULL);
+    CHECK_TEXT(http_reply_header(&r, "Retry-After"), "1");
+    atomic_store(&p->status, r.status);
+    http_reply_deinit(&r);
+    http_client_close(&c);
+    return NULL;
+}
+
+/* Goal: a read is answered at its deadline while it waits for a reader thread, and soon after it
+ * when it has one. Method: the state is locked, so that both threads get stuck. */
+TEST(a_read_that_comes_too_late_is_503)
+{
+    struct broker b;
+    struct late_read reads[] = {
+        {.method = "GET", .path = "/api/v1/resources/overview", .body = ""},
+        {.method = "GET", .path = "/api/v1/resources/queues/q", .body = ""},
+        {.method = "GET", .path = "/api/v1/resources/queues", .body = ""},
+        {.method = "POST", .path = CHANGED, .body = "{\"entries\":[{\"queue\":\"q\"}]}"},
+        {.method = "POST",
+         .path = FETCH,
+         .body = "{\"entries\":[{\"queue\":\"q\",\"offset\":0}],\"maxWaitMs\":20}"},
+    };
+    enum { READS = sizeof(reads) / sizeof(reads[0]), STUCK = 2, WAITING = 4 };
+    pthread_t threads[READS];
+    broker_start(&b, &(struct setup){.manual = true, .timeout_ms = 50});
+    struct http_client c = broker_connect(&b);
+    call(&c, "POST", PUSH, "{\"items\":[{\"queue\":\"q\",\"payload\":1}]}", 503,
+         "{\"error\":\"the deadline elapsed before the outcome was known\",\"code\":\"timeout\"}");
+    pump(&b);
+    struct state *s = node_read_begin(b.node);
+    node_read_end(b.node);
+    state_write_lock(s);
+    for (size_t i = 0; i < READS; i++) {
+        reads[i].broker = &b;
+        CHECK_EQ(pthread_create(&threads[i], NULL, read_late, &reads[i]), 0);
+        usleep(i < STUCK ? 200000 : 0); /* the first ones have the threads */
+    }
+    for (size_t i = STUCK; i < WAITING; i++) {
+        while (atomic_load(&reads[i].status) == 0) /* while the lock is held */
+            usleep(1000);
+        CHECK_EQ(reads[i].status, 503);
+    }
+    usleep(200000);
+    state_write_unlock(s);
+    for (size_t i = 0; i < READS; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        CHECK_EQ(reads[i].status, 503);
+    }
+    http_client_close(&c);
+    broker_stop(&b);
+}
+
 TEST(pushes_beyond_the_admitted_bytes_are_429)
 {
     struct broker b;

@@ -234,6 +234,8 @@ TEST(fetch_refusals)
     refuses_fetch("{\"entries\":1}", "bad_body", "entries must be an array");
     refuses_fetch("{\"entries\":[1]}", "bad_body", "entry 0 is not an object");
     refuses_fetch("{\"entries\":[{\"offset\":0}]}", "bad_body", "entry 0: queue is missing");
+    refuses_fetch("{\"entries\":[{\"queue\":\"\",\"offset\":0}]}", "bad_body",
+                  "entry 0: queue is empty");
     refuses_fetch("{\"entries\":[{\"queue\":1,\"offset\":0}]}", "bad_body",
                   "entry 0: queue must be a string");
     refuses_fetch("{\"entries\":[{\"queue\":\"q\"}]}", "bad_body", "entry 0: offset is missing");
@@ -464,6 +466,86 @@ TEST(the_options_object_has_every_key)
         "\"dedupWindowSeconds\":3600,\"retentionSinkHold\":\"\","
         "\"retentionSinkHoldMaxSeconds\":604800}");
     buf_deinit(&out);
+}
+
+TEST(labels_have_a_type_and_a_length)
+{
+    refuses_configure("{\"queue\":\"q\",\"namespace\":1,\"options\":{}}", 400, "bad_request",
+                      "namespace must be a string");
+    refuses_configure("{\"queue\":\"q\",\"task\":\"\\udc00\",\"options\":{}}", 400, "bad_request",
+                      "task has an unpaired surrogate");
+    struct buf body = BUF_INIT;
+    for (unsigned over = 0; over < 2; over++) {
+        buf_reset(&body);
+        buf_puts(&body, "{\"queue\":\"q\",\"options\":{\"task\":\"");
+        memset(buf_extend(&body, 411 + over), 'x', 411 + over);
+        buf_puts(&body, "\"}}");
+        buf_putc(&body, 0);
+        struct arena arena = ARENA_INIT;
+        if (over)
+            refuses_configure((const char *)body.ptr, 413, "name_too_long", "task is 412 bytes");
+        else
+            CHECK_EQ(take_configure((const char *)body.ptr, &arena).task.len, 411);
+        arena_deinit(&arena);
+    }
+    buf_deinit(&body);
+}
+
+/* --- query strings --- */
+
+TEST(query_parameters_are_decoded_and_the_last_of_equal_names_counts)
+{
+    struct buf out = BUF_INIT;
+    static const struct {
+        const char *query, *name, *value; /* NULL: not there */
+    } cases[] = {
+        {"", "a", NULL},       {"a", "a", ""},        {"a=", "a", ""},
+        {"a=1&b=2", "b", "2"}, {"a=1&a=2", "a", "2"}, {"%61=x%20y+z%2B", "a", "x y z+"},
+        {"a=b=c", "a", "b=c"}, {"ab=1", "a", NULL},   {"&&=&a=%zz%", "a", "%zz%"},
+        {"=1&a=2", "", "1"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        buf_reset(&out);
+        CHECK_EQ(query_text(span_str(cases[i].query), cases[i].name, &out), cases[i].value != NULL);
+        CHECK_TEXT(buf_span(&out), cases[i].value == NULL ? "" : cases[i].value);
+    }
+    buf_deinit(&out);
+}
+
+TEST(integers_of_a_query_are_clamped_or_refused)
+{
+    static const struct {
+        const char *query;
+        int64_t value; /* 0: refused */
+    } cases[] = {
+        {"", 7},
+        {"n=5", 5},
+        {"n=0", 1},
+        {"n=-9223372036854775807", 1},
+        {"n=11", 10},
+        {"n=007", 7},
+        {"n=", 0},
+        {"n=x", 0},
+        {"n=1.5", 0},
+        {"n=1e1", 0},
+        {"n=%205", 0},
+        {"n=+5", 0},
+        {"n=-", 0},
+        {"n=--1", 0},
+        {"n=9223372036854775807", 10},
+        {"n=9223372036854775808", 0},
+        {"n=5&n=x", 0},
+        {"n=x&n=5", 5},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct refusal refusal;
+        int64_t n = 7;
+        enum err err = query_integer(span_str(cases[i].query), "n", 1, 10, &n, &refusal);
+        CHECK_EQ(err, cases[i].value == 0 ? ERR_INVALID : ERR_OK);
+        CHECK_EQ(n, cases[i].value == 0 ? 7 : cases[i].value);
+        if (err != ERR_OK)
+            check_refusal(&refusal, 400, NULL, "the query parameter n must be an integer");
+    }
 }
 
 /* --- kv --- */

@@ -28,6 +28,16 @@ static void check_refused(const struct config_env *env, const char *sentence)
     CHECK_EQ(c.port, 99);
 }
 
+/* It reads well, and is refused only then. */
+static void check_not_built(const struct config_env *env, const char *sentence)
+{
+    struct config c = read_good(env);
+    struct error error = {0};
+    CHECK_EQ(config_check_built(env, &error), ERR_INVALID);
+    CHECK_TEXT(span_str(error.text), sentence);
+    config_deinit(&c);
+}
+
 static void check_notice(const struct config *c, bool warning, const char *text)
 {
     for (size_t i = 0; i < c->n_notices; i++) {
@@ -215,22 +225,28 @@ TEST(a_directory_must_be_named)
 {
     check_refused(ENV("QUEEN_RAFT_DIR="),
                   "QUEEN_RAFT_DIR is empty: it is the folder of everything this node keeps");
+    check_refused(ENV("QUEEN_RAFT_DIR= \n"),
+                  "QUEEN_RAFT_DIR is empty: it is the folder of everything this node keeps");
+    struct config c = read_good(ENV("QUEEN_RAFT_DIR= /srv/a b\n"));
+    CHECK_TEXT(span_str(c.dir), "/srv/a b");
+    config_deinit(&c);
 }
 
 TEST(what_is_not_built_is_refused_by_name_and_its_secrets_are_not_shown)
 {
-    check_refused(ENV("JWT_ENABLED=yes"), "JWT_ENABLED=yes asks for client tokens: not built yet");
-    check_refused(ENV("QUEEN_TENANCY_HEADER=true"),
-                  "QUEEN_TENANCY_HEADER=true asks for tenants: not built yet");
-    check_refused(ENV("QUEEN_RAFT_REPLICATOR=openraft"),
-                  "QUEEN_RAFT_REPLICATOR=openraft asks for a cluster: not built yet");
-    check_refused(ENV("QUEEN_RAFT_QLOG_ZSTD_LEVEL=1"),
-                  "QUEEN_RAFT_QLOG_ZSTD_LEVEL=1 asks for compressed queue logs: not built yet");
-    check_refused(ENV("QUEEN_RAFT_TOKEN=hush"),
-                  "QUEEN_RAFT_TOKEN is set and asks for a cluster: not built yet");
-    check_refused(ENV("QUEEN_PROXY_CP_TOKEN=hush"),
-                  "QUEEN_PROXY_CP_TOKEN is set and asks for the embedded proxy and its control "
-                  "plane: not built yet");
+    check_not_built(ENV("JWT_ENABLED=yes"),
+                    "JWT_ENABLED=yes asks for client tokens: not built yet");
+    check_not_built(ENV("QUEEN_TENANCY_HEADER=true"),
+                    "QUEEN_TENANCY_HEADER=true asks for tenants: not built yet");
+    check_not_built(ENV("QUEEN_RAFT_REPLICATOR=openraft"),
+                    "QUEEN_RAFT_REPLICATOR=openraft asks for a cluster: not built yet");
+    check_not_built(ENV("QUEEN_RAFT_QLOG_ZSTD_LEVEL=1"),
+                    "QUEEN_RAFT_QLOG_ZSTD_LEVEL=1 asks for compressed queue logs: not built yet");
+    check_not_built(ENV("QUEEN_RAFT_TOKEN=hush"),
+                    "QUEEN_RAFT_TOKEN is set and asks for a cluster: not built yet");
+    check_not_built(ENV("QUEEN_PROXY_CP_TOKEN=hush"),
+                    "QUEEN_PROXY_CP_TOKEN is set and asks for the embedded proxy and its control "
+                    "plane: not built yet");
     check_refused(ENV("JWT_ENABLED=perhaps"),
                   "JWT_ENABLED=\"perhaps\" is not a boolean (expected true/false, 1/0, yes/no, "
                   "on/off)");
@@ -239,14 +255,34 @@ TEST(what_is_not_built_is_refused_by_name_and_its_secrets_are_not_shown)
         "QUEEN_RAFT_GROUPS=1", "QUEEN_PROXY_ENABLED=false", "QUEEN_ENCRYPTION_KEY="));
     CHECK_EQ(c.n_notices, 0);
     config_deinit(&c);
+    CHECK_EQ(
+        config_check_built(ENV("JWT_ENABLED=off", "QUEEN_RAFT_REPLICATOR=Local",
+                               "QUEEN_RAFT_PEERS= ", "QUEEN_RAFT_JOIN=0", "QUEEN_RAFT_GROUPS=1",
+                               "QUEEN_PROXY_ENABLED=false", "QUEEN_ENCRYPTION_KEY="),
+                           NULL),
+        ERR_OK);
 }
 
+/* Method: everything wrong, then one after another is put right. */
 TEST(the_first_refusal_in_table_order_wins)
 {
-    check_refused(ENV("QUEEN_RAFT_PEERS=1=a/b", "JWT_ENABLED=true", "QUEEN_MAX_JSON_DEPTH=0",
-                      "QUEEN_BIND_ADDR="),
-                  "QUEEN_MAX_JSON_DEPTH=0 is outside 64..=10000: a pushed payload nested deeper is "
-                  "refused, because lake readers refuse it later");
+    static const char *const wrong[] = {
+        "QUEEN_BIND_ADDR=",     "QUEEN_MAX_JSON_DEPTH=0",  "QUEEN_RAFT_DIR=",
+        "QUEEN_RAFT_NODE_ID=x", "QUEEN_RAFT_JOIN=perhaps", "JWT_ENABLED=perhaps",
+        "QUEEN_CORE_DUMPS=x",   "QUEEN_LOG_JSON=x",
+    };
+    enum { N = sizeof(wrong) / sizeof(wrong[0]) };
+    for (size_t right = 0; right < N; right++) {
+        const char *list[N + 2] = {"QUEEN_RAFT_PEERS=1=a/b"}; /* not built: after all of them */
+        struct config c;
+        struct error error = {0};
+        memcpy(list + 1, wrong + right, (N - right) * sizeof(list[0]));
+        CHECK_EQ(config_read(&(struct config_env){.list = list}, &c, &error), ERR_INVALID);
+        size_t name = strcspn(wrong[right], "=");
+        CHECK(strncmp(error.text, wrong[right], name) == 0);
+    }
+    check_not_built(ENV("JWT_ENABLED=true", "QUEEN_RAFT_PEERS=1=a/b"),
+                    "QUEEN_RAFT_PEERS=1=a/b asks for a cluster: not built yet");
 }
 
 TEST(settings_without_effect_and_unknown_ones_are_named_in_one_line_each)

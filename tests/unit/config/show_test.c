@@ -33,7 +33,8 @@ static void log_of(const char *const *list)
 TEST(each_group_is_one_line_and_secrets_are_counted_only)
 {
     log_of((const char *const[]){"JWT_SECRET=tr\xc3\xa8s secret", "PORT=1", "QUEEN_RAFT_DIR=/a b",
-                                 "DEFAULT_TIMEOUT=x", "QUEEN_LANES=2", NULL});
+                                 "DEFAULT_TIMEOUT=x", "QUEEN_LANES=2",
+                                 "QUEEN_S3_SECRET_KEY=sink secret", NULL});
     struct span all = buf_span(&captured);
     static const char *const groups[] = {"server",    "storage",   "auth",   "security",
                                          "kv_timers", "ephemeral", "logging"};
@@ -47,6 +48,8 @@ TEST(each_group_is_one_line_and_secrets_are_counted_only)
     CHECK(contains(all, " QUEEN_RAFT_DISK_HIGH_PCT=85.0 "));
     CHECK(contains(all, "config: auth JWT_ENABLED=false JWT_SECRET=\"<set:11 chars>\""));
     CHECK(contains(all, " QUEEN_ENCRYPTION_KEY=<unset> "));
+    CHECK(contains(all, " QUEEN_S3_ACCESS_KEY=<unset> QUEEN_S3_SECRET_KEY=\"<set:11 chars>\""));
+    CHECK(!contains(all, "sink secret"));
     CHECK(!contains(all, "secret\n") && !contains(all, "s secret"));
     CHECK(contains(all, " WARN boot: DEFAULT_TIMEOUT=\"x\" is not a whole number"));
     CHECK(contains(

@@ -1,6 +1,7 @@
 /* Every row of settings.md 2-6 and of the new settings, as an operator meets it. */
 #include "sink/settings.h"
 
+#include "base/log.h"
 #include "lib/test.h"
 #include "sink/settings_table.h"
 
@@ -88,21 +89,34 @@ static struct sink_boot_settings read_ok(struct env *e)
 }
 
 /* The whole sentence when `want` ends in '$', else its beginning. */
+static void check_sentence(enum err err, const struct error *error, const char *want)
+{
+    size_t len = strlen(want);
+    bool whole = want[len - 1] == '$';
+    bool ok = whole ? strlen(error->text) == len - 1 && strncmp(error->text, want, len - 1) == 0
+                    : strncmp(error->text, want, len) == 0;
+    if (err != ERR_INVALID || !ok)
+        print_error("got  %s\nwant %s\n", error->text, want);
+    CHECK_EQ(err, ERR_INVALID);
+    CHECK(ok);
+    CHECK(strstr(error->text, "xyzzy") == NULL);
+}
+
 static void check_refused(struct env e, const char *want)
 {
     struct sink_boot_settings b = {.node.threads = 77};
     struct error error = {0};
-    enum err err = read_env(&e, &b, &error);
-    size_t len = strlen(want);
-    bool whole = want[len - 1] == '$';
-    bool ok = whole ? strlen(error.text) == len - 1 && strncmp(error.text, want, len - 1) == 0
-                    : strncmp(error.text, want, len) == 0;
-    if (err != ERR_INVALID || !ok)
-        print_error("got  %s\nwant %s\n", error.text, want);
-    CHECK_EQ(err, ERR_INVALID);
-    CHECK(ok);
+    check_sentence(read_env(&e, &b, &error), &error, want);
     CHECK_EQ(b.node.threads, 77);
-    CHECK(strstr(error.text, "xyzzy") == NULL);
+}
+
+/* It reads well, and is refused only then. */
+static void check_not_built(struct env e, const char *want)
+{
+    struct sink_boot_settings b = read_ok(&e);
+    struct error error = {0};
+    check_sentence(sink_settings_check_built(&b, &error), &error, want);
+    sink_boot_settings_deinit(&b);
 }
 
 #define PRE "QUEEN_S3_EMBEDDED=true: "
@@ -339,10 +353,7 @@ TEST(file_endpoints_are_checked_too)
         {"SSE_KMS_KEY_ID", "k", PRE "QUEEN_S3_SSE_KMS_KEY_ID is set but QUEEN_S3_SSE=off."},
         {"PATH_STYLE", "x", PRE "QUEEN_S3_PATH_STYLE=x is not a boolean."},
         {"PREFIX", ".queen-tmp/a", PRE "QUEEN_S3_PREFIX=.queen-tmp/a is the sink's own folder"},
-        {"FORMAT", "Parquet", PRE "QUEEN_S3_FORMAT=parquet is not built yet; accepted now: jsonl$"},
         {"FORMAT", "xml", PRE "QUEEN_S3_FORMAT=xml is not a format."},
-        {"LAYOUT", "PER_PARTITION",
-         PRE "QUEEN_S3_LAYOUT=per-partition is not built yet; accepted now: merged$"},
         {"LAYOUT", "both", PRE "QUEEN_S3_LAYOUT=both is not a layout."},
         {"MAX_WINDOW_MS", "50", PRE "QUEEN_S3_MAX_WINDOW_MS=50 is outside 100..=86400000."},
     };
@@ -362,15 +373,26 @@ TEST(file_endpoints_are_checked_too)
     check_refused(e, PRE "QUEEN_S3_BUCKET=ppp");
 }
 
-TEST(what_is_not_built_comes_last)
+TEST(what_is_not_built_is_refused_apart)
 {
+    static const char *const layouts[] = {"PER_PARTITION", "per-partition", "PerPartition"};
     struct env e = http_env();
-    set(&e, "FORMAT", "parquet");
-    set(&e, "MAX_WINDOW_MS", "50");
-    check_refused(e, PRE "QUEEN_S3_MAX_WINDOW_MS=50 is outside");
-    e = http_env();
-    set(&e, "SECRET_KEY", NULL);
-    check_refused(e, PRE "QUEEN_S3_SECRET_KEY is not set");
+    set(&e, "FORMAT", "Parquet");
+    check_not_built(e, PRE "QUEEN_S3_FORMAT=parquet is not built yet; accepted now: jsonl$");
+    for (size_t i = 0; i < 3; i++) {
+        e = file_env();
+        set(&e, "LAYOUT", layouts[i]);
+        check_not_built(e, PRE "QUEEN_S3_LAYOUT=per-partition is not built yet; accepted now: "
+                               "merged$");
+    }
+    e = file_env();
+    struct sink_boot_settings b = read_ok(&e);
+    CHECK_EQ(sink_settings_check_built(&b, NULL), ERR_OK);
+    sink_boot_settings_deinit(&b);
+    e = embedded(); /* without a sink of the environment */
+    b = read_ok(&e);
+    CHECK_EQ(sink_settings_check_built(&b, NULL), ERR_OK);
+    sink_boot_settings_deinit(&b);
 }
 
 TEST(a_long_prefix_is_refused)
@@ -659,22 +681,39 @@ TEST(leftovers_of_the_standalone_sink_are_named_once)
     }
 }
 
+static void capture(void *ctx, struct span line)
+{
+    buf_put_span(ctx, line);
+}
+
+/* The line without its time; NUL-terminated. */
+static const char *start_line(struct buf *line, const struct sink_settings *s,
+                              const struct sink_node_settings *n, struct span tenant, bool json)
+{
+    buf_reset(line);
+    log_install(capture, NULL, line, json);
+    sink_settings_log(s, n, tenant);
+    log_install(NULL, NULL, NULL, false);
+    buf_putc(line, '\0');
+    return strchr((const char *)line->ptr, json ? ',' : ' ') + 1;
+}
+
 TEST(the_start_line_of_a_file_endpoint)
 {
     struct env e = file_env();
     struct buf line = BUF_INIT;
     struct sink_boot_settings b = read_ok(&e);
-    sink_settings_start_line(&line, &b.sink, &b.node,
-                             SPAN_LIT("00000000-0000-0000-0000-000000000001"));
-    CHECK_TEXT(buf_span(&line),
-               "queen-s3 2.0.0 tenant=00000000-0000-0000-0000-000000000001 sink=default "
-               "key_segment_max=255 jsonl_quote_unreadable=true "
-               "instance=node-3@host-a(generated) queues=orders partitions=discovery "
-               "s3=file:///srv/lake bucket=lake prefix=queen region=- addressing=file sse=off "
-               "format=jsonl compression=zstd layout=merged align=hour target_mb=128 "
-               "max_window_ms=300000 start=latest checkpoint_every=20 memory_mb=512 "
-               "fetch_concurrency=4 discovery_interval_ms=2000 safe_guard_ms=5000 "
-               "lease_ttl_ms=30000 multipart_threshold_mb=64 crash_at=never");
+    struct span tenant = SPAN_LIT("00000000-0000-0000-0000-000000000001");
+    CHECK_TEXT(
+        span_str(start_line(&line, &b.sink, &b.node, tenant, false)),
+        "INFO queen-s3: queen-s3 2.0.0 tenant=00000000-0000-0000-0000-000000000001 sink=default "
+        "key_segment_max=255 jsonl_quote_unreadable=true "
+        "instance=node-3@host-a(generated) queues=orders partitions=discovery "
+        "s3=file:///srv/lake bucket=lake prefix=queen region=- addressing=file sse=off "
+        "format=jsonl compression=zstd layout=merged align=hour target_mb=128 "
+        "max_window_ms=300000 start=latest checkpoint_every=20 memory_mb=512 "
+        "fetch_concurrency=4 discovery_interval_ms=2000 safe_guard_ms=5000 "
+        "lease_ttl_ms=30000 multipart_threshold_mb=64 crash_at=never\n");
     sink_boot_settings_deinit(&b);
     buf_deinit(&line);
 }
@@ -719,9 +758,7 @@ TEST(the_start_line_hides_keys)
     struct sink_node_settings n = {.instance = (char[]){"i/node-1"},
                                    .crash_at = SINK_CRASH_MID_UPLOAD};
     struct buf line = BUF_INIT;
-    sink_settings_start_line(&line, &s, &n, SPAN_LIT("t"));
-    buf_putc(&line, '\0');
-    const char *text = (const char *)line.ptr;
+    const char *text = start_line(&line, &s, &n, SPAN_LIT("t"), false);
     CHECK(strstr(text, "xyzzy") == NULL);
     CHECK(strstr(text, " instance=i/node-1 queues=a,b partitions=") != NULL);
     CHECK(strstr(text, " region=eu addressing=virtual-host sse=aws:kms(\xE2\x80\xA6"
@@ -731,11 +768,14 @@ TEST(the_start_line_hides_keys)
     CHECK(strstr(text, " crash_at=mid_upload") != NULL);
     s.path_style = true;
     s.sse_kms_key_id = (char[]){"k\xC3\xA8"};
-    buf_reset(&line);
-    sink_settings_start_line(&line, &s, &n, SPAN_LIT("t"));
-    buf_putc(&line, '\0');
-    text = (const char *)line.ptr;
+    text = start_line(&line, &s, &n, SPAN_LIT("t"), false);
     CHECK(strstr(text, " addressing=path-style sse=aws:kms(\xE2\x80\xA6k\xC3\xA8) ") != NULL);
+    queues[0] = (char[]){"odd \"name\"\n"};
+    text = start_line(&line, &s, &n, SPAN_LIT("t"), false);
+    CHECK(strstr(text, " queues=\"odd \\\"name\\\"\\n,b\" partitions=discovery ") != NULL);
+    text = start_line(&line, &s, &n, SPAN_LIT("t"), true);
+    CHECK(strstr(text, "\"message\":\"queen-s3 2.0.0\",\"tenant\":\"t\",\"sink\":\"s\",") != NULL);
+    CHECK(strstr(text, "xyzzy") == NULL);
     buf_deinit(&line);
 }
 

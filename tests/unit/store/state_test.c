@@ -700,11 +700,12 @@ TEST(a_checkpoint_beside_apply_is_consistent)
 /* Goal: a database that does not fit together is refused, never repaired. */
 TEST(damaged_rows_are_refused)
 {
+    const uint8_t mine[] = {STATE_FORMAT_VERSION, 0}, foreign[] = {STATE_FORMAT_VERSION + 1};
     const struct {
         struct span key, value;
     } rows[] = {
-        {SPAN_LIT("M"), SPAN_LIT("\x02short")},
-        {SPAN_LIT("M"), SPAN_LIT("\x03")},
+        {SPAN_LIT("M"), span_make(mine, sizeof(mine))},
+        {SPAN_LIT("M"), span_make(foreign, sizeof(foreign))},
         {SPAN_LIT("Q\0\0\0\0\0\0\0\1"), SPAN_LIT("short")},
         {SPAN_LIT("P\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0\1"), SPAN_LIT("short")},
         {SPAN_LIT("N"), SPAN_LIT("short")},
