@@ -20,8 +20,9 @@
 #include <sys/socket.h>
 
 #define PRESSED_US 5000000
-#define SHED_MAX 64u     /* at a time */
-#define INTERVAL_MS 1000 /* of looking; a phase younger than that is not asked about */
+#define SHED_MAX 64u       /* at a time */
+#define SHED_AGE_US 100000 /* who came just now gets to send its request */
+#define INTERVAL_MS 1000   /* of looking; a phase younger than that is not asked about */
 
 #define PHASE_BITS 3u
 #define PHASE_MASK 7u
@@ -145,46 +146,54 @@ enum conn_phase http_conn_phase(const struct http_conn *conn)
 
 struct candidate {
     struct http_conn *conn;
-    bool served;
-    uint64_t standing;
+    int64_t began_us;
 };
 
-static bool goes_before(const struct candidate *a, const struct candidate *b)
+/* The SHED_MAX that have waited longest, in order. */
+struct candidates {
+    struct candidate list[SHED_MAX];
+    size_t n;
+};
+
+static void insert(struct candidates *c, struct http_conn *conn, int64_t began)
 {
-    if (a->served != b->served)
-        return !a->served;
-    return began_us(a->standing) < began_us(b->standing);
+    size_t at = c->n < SHED_MAX ? c->n : SHED_MAX - 1;
+    if (c->n == SHED_MAX && began >= c->list[at].began_us)
+        return;
+    for (; at > 0 && began < c->list[at - 1].began_us; at--)
+        c->list[at] = c->list[at - 1];
+    c->list[at] = (struct candidate){conn, began};
+    if (c->n < SHED_MAX)
+        c->n++;
 }
 
-/* Keeps the SHED_MAX that go first, in order. */
-static size_t insert(struct candidate *list, size_t n, const struct candidate *c)
+static void shut_all(const struct candidates *c)
 {
-    size_t at = n < SHED_MAX ? n : SHED_MAX - 1;
-    if (n == SHED_MAX && !goes_before(c, &list[at]))
-        return n;
-    for (; at > 0 && goes_before(c, &list[at - 1]); at--)
-        list[at] = list[at - 1];
-    list[at] = *c;
-    return n < SHED_MAX ? n + 1 : n;
+    for (size_t i = 0; i < c->n; i++)
+        (void)shutdown(c->list[i].conn->fd, SHUT_RD); /* fails when the client has gone */
 }
 
 bool http_conns_shed(struct http_conns *c)
 {
-    struct candidate list[SHED_MAX];
-    size_t n = 0;
+    struct candidates strangers = {.n = 0}, served = {.n = 0};
+    size_t young = 0; /* strangers that may still say something */
+    int64_t now = now_us();
     pthread_mutex_lock(&c->lock);
     for (struct http_conn *conn = c->first; conn != NULL; conn = conn->next) {
-        struct candidate one = {.conn = conn};
-        one.standing = atomic_load_explicit(&conn->standing, memory_order_relaxed);
-        one.served = atomic_load_explicit(&conn->served, memory_order_relaxed);
-        enum conn_phase phase = phase_of(one.standing);
-        if (phase == CONN_IDLE || phase == CONN_HEADERS)
-            n = insert(list, n, &one);
+        uint64_t standing = atomic_load_explicit(&conn->standing, memory_order_relaxed);
+        int64_t began = began_us(standing);
+        if (phase_of(standing) != CONN_IDLE && phase_of(standing) != CONN_HEADERS)
+            continue;
+        if (atomic_load_explicit(&conn->served, memory_order_relaxed))
+            insert(&served, conn, began);
+        else if (now - began >= SHED_AGE_US)
+            insert(&strangers, conn, began);
+        else
+            young++;
     }
-    for (size_t i = 0; i < n; i++)
-        (void)shutdown(list[i].conn->fd, SHUT_RD); /* fails when the client has gone */
+    shut_all(strangers.n + young > 0 ? &strangers : &served);
     pthread_mutex_unlock(&c->lock);
-    return n > 0;
+    return strangers.n + young + served.n > 0;
 }
 
 /* --- what takes too long ------------------------------------------------------------------------
@@ -226,17 +235,23 @@ static bool too_slow(const struct http_conns *c, struct http_conn *conn, uint64_
 }
 
 /* The client has ended its half, and nothing of it is unread. Of an end that came together with the
- * last request the library hears nothing: a short read tells it that there is no more, and an end
- * that is there already is no new event. Looked at once in a phase; a later end is an event. */
-static bool is_left(struct http_conn *conn, uint64_t standing)
+ * last bytes the library hears nothing: a short read tells it that there is no more, and an end that
+ * is there already is no new event. */
+static bool is_left(const struct http_conn *conn)
 {
     struct pollfd look = {.fd = conn->fd, .events = POLLRDHUP};
     int unread = 0;
+    return poll(&look, 1, 0) > 0 && (look.revents & POLLRDHUP) != 0 &&
+           ioctl(conn->fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
+/* Looked at once between two requests, of which there are many; a later end is an event. */
+static bool is_left_idle(struct http_conn *conn, uint64_t standing)
+{
     if (conn->seen.standing == standing)
         return false;
     conn->seen.standing = standing;
-    return poll(&look, 1, 0) > 0 && (look.revents & POLLRDHUP) != 0 &&
-           ioctl(conn->fd, FIONREAD, &unread) == 0 && unread == 0;
+    return is_left(conn);
 }
 
 static bool is_over(const struct http_conns *c, struct http_conn *conn, int64_t now, bool pressed)
@@ -247,10 +262,11 @@ static bool is_over(const struct http_conns *c, struct http_conn *conn, int64_t 
         return false;
     switch (phase_of(standing)) {
     case CONN_IDLE:
-        return age >= c->idle_us + c->progress_us || is_left(conn, standing);
+        return age >= c->idle_us + c->progress_us || is_left_idle(conn, standing);
     case CONN_HEADERS:
-        return age >= c->progress_us;
+        return age >= c->progress_us || is_left(conn);
     case CONN_BODY:
+        return is_left(conn) || too_slow(c, conn, standing, now, pressed);
     case CONN_ANSWER:
         return too_slow(c, conn, standing, now, pressed);
     case CONN_HANDLED:

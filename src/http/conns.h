@@ -10,6 +10,8 @@
  *                      such time; answers nobody takes for PRESSED_US go when answers fill memory
  *   in the handler     no limit here: it has deadlines of its own
  *
+ * Who has ended its half in the middle of a request is ended too.
+ *
  * At the limit a newcomer gets the place of the connection that has waited longest without a
  * request under way: first those that never had an answer, then those between two requests. */
 #ifndef HTTP_CONNS_H
