@@ -362,6 +362,10 @@ static void make_api(struct broker *b)
         .kv_value_max = (uint32_t)c->kv_value_max,
         .kv_ops_max = (uint32_t)c->kv_ops_max,
         .kv_keys_max = (uint32_t)c->kv_keys_max,
+        .kv_read_rate = c->kv_read_rate,
+        .kv_read_burst = c->kv_read_burst,
+        .kv_write_rate = c->kv_write_rate,
+        .kv_write_burst = c->kv_write_burst,
         .version = QUEEN_VERSION,
     };
     b->api = api_new(&options);

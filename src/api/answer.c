@@ -150,8 +150,11 @@ void answer_kv_err(struct http_request *http, enum err err)
     case ERR_STORAGE_FULL:
     case ERR_NO_SPACE:
     case ERR_OVERLOADED:
-    case ERR_TOO_LARGE:
         answer_err(http, err);
+        break;
+    case ERR_TOO_LARGE:
+        answer_kv(http, 413, "payload_too_large", "kv_value_too_large",
+                  "the call is larger than QUEEN_RAFT_ENTRY_MAX_BYTES allows");
         break;
     default:
         answer_kv(http, 500, "kv_error", "kv_error", err_text(err));

@@ -117,6 +117,8 @@ struct api *api_new(const struct api_options *options)
                                                                  : VALUE_DEPTH_MAX,
     };
     a->started_us = clock_mono_us(a->options.clock);
+    rate_init(&a->kv.reads, options->kv_read_rate, options->kv_read_burst, a->started_us);
+    rate_init(&a->kv.writes, options->kv_write_rate, options->kv_write_burst, a->started_us);
     a->kv.duration_ms.bounds = bounds;
     a->kv.duration_ms.n_bounds = sizeof(bounds) / sizeof(bounds[0]);
     pthread_mutex_init(&a->gate.lock, NULL);

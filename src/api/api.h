@@ -25,6 +25,8 @@ struct api_options {
     unsigned reader_threads;
     uint32_t kv_value_max, kv_ops_max,
         kv_keys_max; /* QUEEN_KV_MAX_*; 0 = the defaults of spec/kv.md 2 */
+    /* Operations of the key-value store; a rate of 0 is no limit. */
+    uint64_t kv_read_rate, kv_read_burst, kv_write_rate, kv_write_burst;
     const char *version;
 };
 

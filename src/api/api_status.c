@@ -68,10 +68,11 @@ void api_health(struct api *a, struct http_request *http, struct span rest)
     struct buf body = BUF_INIT;
     struct json_writer w;
     node_status(a->options.node, &n);
+    bool settling = n.stopped || node_is_behind(a->options.node);
     json_writer_init(&w, &body);
     json_begin_object(&w);
     json_key(&w, "status");
-    json_cstr(&w, n.stopped ? "settling" : "healthy");
+    json_cstr(&w, settling ? "settling" : "healthy");
     json_key(&w, "engine");
     json_cstr(&w, "raft");
     json_key(&w, "version");
@@ -86,7 +87,7 @@ void api_health(struct api *a, struct http_request *http, struct span rest)
     put_apply(&w, &n);
     json_end_object(&w);
     json_end_object(&w);
-    answer_json(http, n.stopped ? 503 : 200, &body);
+    answer_json(http, settling ? 503 : 200, &body);
 }
 
 void api_status(struct api *a, struct http_request *http, struct span rest)

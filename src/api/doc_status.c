@@ -3,7 +3,10 @@
 
 static const struct route_answer health_answers[] = {
     {200, NULL, "the node takes writes: `status` is `healthy`"},
-    {503, NULL, "it does not: `status` is `settling`, `raft.apply.failure` says why"},
+    {503, NULL,
+     "it does not: `status` is `settling`; `raft.apply.failure` says why it stopped, or is `null` "
+     "after a start on a "
+     "full disk that has not applied yet what was acknowledged before"},
     ANSWERS_END,
 };
 

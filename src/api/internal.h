@@ -3,6 +3,7 @@
 #define API_INTERNAL_H
 
 #include "api/api.h"
+#include "api/rate.h"
 #include "api/request.h"
 #include "api/route.h"
 #include "api/timers.h"
@@ -38,6 +39,7 @@ struct api {
     struct {
         pthread_mutex_t lock;
         struct metrics_histogram duration_ms;
+        struct rate reads, writes;
     } kv;
     struct {
         pthread_mutex_t lock;
@@ -117,6 +119,8 @@ struct api_read {
     struct timer timer;
     /* ERR_OK: body is the answer. ERR_NOT_FOUND: there is no such queue. */
     enum err (*build)(struct api_read *r, struct buf *body);
+    void (*fail)(struct http_request *http,
+                 enum err err); /* answers a failure; NULL: answer_err() */
     void (*free)(struct api_read *r);
 };
 
@@ -171,6 +175,9 @@ void api_configure(struct api *a, struct http_request *http, struct span rest);
 void api_fetch(struct api *a, struct http_request *http, struct span rest);
 void api_changed(struct api *a, struct http_request *http, struct span rest);
 void api_kv(struct api *a, struct http_request *http, struct span rest);
+void api_kv_key(struct api *a, struct http_request *http, struct span rest);
+void api_kv_list(struct api *a, struct http_request *http, struct span rest);
+void api_kv_namespaces(struct api *a, struct http_request *http, struct span rest);
 void api_queue_list(struct api *a, struct http_request *http, struct span rest);
 void api_queue_get(struct api *a, struct http_request *http, struct span rest);
 void api_queue_delete(struct api *a, struct http_request *http, struct span rest);

@@ -11,6 +11,11 @@ bool read_is_late(const struct api_read *r)
     return clock_mono_us(r->api->options.clock) >= r->deadline_us;
 }
 
+static void answer_failed(const struct api_read *r, enum err err)
+{
+    (r->fail == NULL ? answer_err : r->fail)(r->http, err);
+}
+
 static void answer_built(struct api_read *r, enum err err, struct buf *body)
 {
     if (err == ERR_OK && answer_has_room(r->http, body)) {
@@ -23,7 +28,7 @@ static void answer_built(struct api_read *r, enum err err, struct buf *body)
     else if (err == ERR_NOT_FOUND)
         answer_error(r->http, 404, NULL, "Queue not found");
     else
-        answer_err(r->http, err);
+        answer_failed(r, err);
 }
 
 static void late(struct timer *t)
@@ -49,7 +54,7 @@ void read_start(struct api_read *r)
 {
     struct api *a = r->api;
     if (node_is_behind(a->options.node)) {
-        answer_err(r->http, ERR_AGAIN);
+        answer_failed(r, ERR_AGAIN);
         r->free(r);
         return;
     }

@@ -142,4 +142,18 @@ ERR_CHECK enum err kv_request_parse(struct span body, const struct kv_limits *li
                                     struct kv_request *out, struct refusal *refusal);
 void kv_request_deinit(struct kv_request *r);
 
+/* One operation on one key. */
+struct kv_key_source {
+    enum kv_op_type type; /* KV_GET, KV_PUT or KV_DELETE */
+    struct span path;     /* what follows /api/v1/kv/, raw */
+    struct span query, body;
+};
+
+ERR_CHECK enum err kv_key_request_parse(const struct kv_key_source *from,
+                                        const struct kv_limits *limits, struct kv_request *out,
+                                        struct refusal *refusal);
+/* A page of a namespace's rows: one KV_GET_PREFIX, whose prefix may be empty. */
+ERR_CHECK enum err kv_list_request_parse(struct span body, const struct kv_limits *limits,
+                                         struct kv_request *out, struct refusal *refusal);
+
 #endif

@@ -94,7 +94,8 @@ extern const struct route_doc configure_doc, queue_delete_doc;
 extern const struct route_doc queue_list_doc, queue_get_doc, partitions_doc, overview_doc,
     namespaces_doc, tasks_doc, stats_refresh_doc;
 /* doc_kv.c */
-extern const struct route_doc kv_doc;
+extern const struct route_doc kv_doc, kv_get_doc, kv_put_doc, kv_delete_doc, kv_namespaces_doc,
+    kv_list_doc;
 /* doc_status.c */
 extern const struct route_doc health_doc, status_doc, metrics_doc, metrics_text_doc;
 

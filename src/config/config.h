@@ -40,6 +40,7 @@ struct config {
     double disk_high_pct, disk_low_pct;
     /* key-value store */
     uint64_t kv_value_max, kv_ops_max, kv_keys_max;
+    uint64_t kv_read_rate, kv_read_burst, kv_write_rate, kv_write_burst; /* rate 0 = no limit */
     /* security */
     bool core_dumps;
     bool has_secrets; /* some secret is configured, the sink's included */

@@ -276,8 +276,12 @@ enum err kv_apply(struct state *s, struct apply_context *at, struct span body,
     };
     if (kv_decode(body, &job.call) != ERR_OK)
         return error_set(error, ERR_CORRUPT, "a kv command does not decode");
-    job.reader = (struct kv_reader){
-        .s = s, .tenant = job.call.tenant, .now = at->now, .result = &built, .error = error};
+    job.reader = (struct kv_reader){.s = s,
+                                    .tenant = job.call.tenant,
+                                    .now = at->now,
+                                    .steps = KV_READ_STEPS_MAX,
+                                    .result = &built,
+                                    .error = error};
     if (result != NULL)
         kv_result_begin(&built, job.call.ops, job.call.n);
 

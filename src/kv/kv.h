@@ -12,6 +12,9 @@
     511u /* tenant (16) + namespace + 0 + key + kind byte must fit: kv_key_too_large */
 #define KV_OPS_MAX 256u
 #define KV_READ_BYTES_MAX (4u * 1024 * 1024)
+/* Rows that the reads of a call look at one after another, expired and deleted ones included: about
+ * ten milliseconds, in which nothing is applied. A getPrefix that needs more gives a shorter page. */
+#define KV_READ_STEPS_MAX 10000u
 
 enum kv_op_type {
     KV_GET,
@@ -44,6 +47,7 @@ struct kv_op {
     struct span after; /* KV_GET_PREFIX */
     uint32_t limit;
     bool keys_only;
+    bool with_expired;     /* in kv_read() only: rows that expired and are still there, too */
     bool has_min, has_max; /* KV_INCR */
     struct span min, max;  /* JSON numbers */
     /* KV_PIN_SET: the row is an intent: lost with KV_REASON_QUEUE unless pin_queue_id is the live
@@ -71,6 +75,7 @@ struct kv_row {
     uint64_t version;
     int64_t expires_at; /* 0 = never */
     int64_t updated_at;
+    bool expired; /* with_expired */
 };
 
 struct kv_op_result {
@@ -141,5 +146,12 @@ struct kv_size {
 /* Of one namespace; empty: of all of the tenant's. O(1). */
 ERR_CHECK enum err kv_size(struct state *s, const struct tenant_id *tenant, struct span ns,
                            struct kv_size *out, struct error *error);
+
+typedef void (*kv_namespace_fn)(void *ctx, struct span ns, const struct kv_size *size);
+/* Calls fn for up to `limit` namespaces that have rows, in byte order behind *after, and sets *after
+ * to where it got. *more_out: go on from there, with another hold of the lock. */
+ERR_CHECK enum err kv_namespaces(struct state *s, const struct tenant_id *tenant, struct buf *after,
+                                 size_t limit, kv_namespace_fn fn, void *ctx, bool *more_out,
+                                 struct error *error);
 
 #endif

@@ -9,6 +9,8 @@
 #include "base/bytes.h"
 #include "store/state_format.h"
 
+#define LOOK_AHEAD 1024u /* deleted rows passed to find the next one that will expire */
+
 static void index_key(struct buf *out, struct span key, int64_t expires_at)
 {
     buf_putc(out, STATE_KIND_KV_EXPIRY);
@@ -42,10 +44,10 @@ void kv_expiry_remove(struct state *s, struct span key, int64_t expires_at)
 int64_t kv_expire_next(struct state *s)
 {
     const struct buf *cursor = state_kv_cursor(s);
-    if (cursor->len == 0)
-        return INT64_MIN;
-    if (cursor->ptr[0] != STATE_KIND_KV_EXPIRY)
+    if (cursor->len != 0 && cursor->ptr[0] != STATE_KIND_KV_EXPIRY)
         return INT64_MAX;
+    if (cursor->len < KV_EXPIRY_KEY_AT)
+        return INT64_MIN;
     return (int64_t)be64_get(cursor->ptr + 1);
 }
 
@@ -57,40 +59,56 @@ static bool sound(struct span key, struct span value)
            value.len == KV_EXPIRY_SIZE;
 }
 
-/* Collects what expired at or before `now`: le32 length, key, le32 bytes. Moves the cursor to the
- * first row that is left. */
-static enum err collect(struct state *s, int64_t now, size_t limit, struct buf *rows, size_t *n_out,
-                        struct error *error)
+static void cursor_set(struct buf *cursor, struct span key)
 {
-    struct buf *cursor = state_kv_cursor(s);
-    if (cursor->len == 0)
-        buf_putc(cursor, STATE_KIND_KV_EXPIRY);
-    struct state_iter *it = state_iter_new(s, buf_span(cursor));
-    enum err err = ERR_OK;
     buf_reset(cursor);
+    if (key.len != 0 && key.ptr[0] == STATE_KIND_KV_EXPIRY)
+        buf_put_span(cursor, key);
+    else
+        buf_putc(cursor, STATE_KIND_KV_EXPIRY + 1); /* none is left */
+}
+
+/* Collects what expired at or before `now`: le32 length, key, le32 bytes. *stop_out: the first row
+ * that is left; where the iterator has no more steps, a deleted one that is no greater; or empty. */
+static enum err collect_from(struct state_iter *it, int64_t now, size_t limit, struct buf *rows,
+                             size_t *n, struct span *stop_out, struct error *error)
+{
+    *stop_out = (struct span){0};
     for (; state_iter_valid(it); state_iter_next(it)) {
         struct span key = state_iter_key(it), value = state_iter_value(it);
+        *stop_out = key;
         if (key.ptr[0] != STATE_KIND_KV_EXPIRY)
-            break;
-        if (!sound(key, value)) {
-            err = error_set(error, ERR_CORRUPT, "an expiry of a KV row does not decode");
-            break;
-        }
-        int64_t expires_at = (int64_t)be64_get(key.ptr + 1);
-        if (expires_at > now || *n_out == limit) {
-            buf_put_span(cursor, key);
-            break;
-        }
+            return ERR_OK;
+        if (!sound(key, value))
+            return error_set(error, ERR_CORRUPT, "an expiry of a KV row does not decode");
+        if ((int64_t)be64_get(key.ptr + 1) > now || *n == limit)
+            return ERR_OK;
         buf_put_le32(rows, (uint32_t)key.len);
         buf_put_span(rows, key);
         buf_put_span(rows, value);
-        ++*n_out;
+        ++*n;
     }
-    if (err == ERR_OK)
-        err = state_iter_error(it, error);
+    *stop_out = state_iter_spent(it) ? state_iter_key(it) : (struct span){0};
+    return state_iter_error(it, error);
+}
+
+/* Goes on as long as there may be expired ones, and no further past deleted ones than need be. */
+static enum err collect(struct state *s, int64_t now, size_t limit, struct buf *rows, size_t *n,
+                        struct error *error)
+{
+    struct buf *cursor = state_kv_cursor(s);
+    enum err err = ERR_OK;
     if (cursor->len == 0)
-        buf_putc(cursor, STATE_KIND_KV_EXPIRY + 1);
-    state_iter_free(it);
+        buf_putc(cursor, STATE_KIND_KV_EXPIRY);
+    for (bool more = true; more && err == ERR_OK;) {
+        size_t steps = LOOK_AHEAD;
+        struct span stop;
+        struct state_iter *it = state_iter_new_bounded(s, buf_span(cursor), &steps);
+        err = collect_from(it, now, limit, rows, n, &stop, error);
+        cursor_set(cursor, stop);
+        more = state_iter_spent(it) && *n != limit && kv_expire_next(s) <= now;
+        state_iter_free(it);
+    }
     return err;
 }
 

@@ -75,6 +75,7 @@ struct kv_reader {
     int64_t now, estimate;
     bool due; /* met a row that expires in (now, estimate] */
     size_t bytes;
+    size_t steps; /* rows it may still look at */
     struct kv_result *result;
     struct error *error;
 };

@@ -1,8 +1,13 @@
 /* Reads. Every multi-key read of a call returns at least one row where there is one, so that paging
- * goes on whatever the call's byte budget has left. */
+ * goes on whatever the call's byte budget has left.
+ *
+ * A getPrefix may have many rows to pass that it does not return: expired ones, and ones deleted
+ * since the last checkpoint. The steps of a call are bounded; the page then ends where it got to. */
 #include "kv/kv_internal.h"
 
 #include "base/mem.h"
+
+#define STEPS_MIN 64u /* of each getPrefix, whatever those before it took */
 
 static void met(struct kv_reader *r, int64_t expires_at)
 {
@@ -112,34 +117,53 @@ static bool prefix_row(struct kv_reader *r, const struct kv_op *op, struct kv_op
     return true;
 }
 
+/* The page ends behind `key`, for want of steps. */
+static void prefix_cut(struct kv_reader *r, struct kv_op_result *result, struct span key)
+{
+    result->truncated = true;
+    result->has_next = true;
+    result->next_after = kv_result_keep(r->result, key);
+}
+
+/* Goes through the rows from the iterator on; key_at: where the row's own key begins. */
+static enum err prefix_rows(struct kv_reader *r, const struct kv_op *op,
+                            struct kv_op_result *result, struct state_iter *it, struct span prefix,
+                            size_t key_at)
+{
+    size_t cap = 0;
+    for (; state_iter_valid(it); state_iter_next(it)) {
+        struct span key = state_iter_key(it);
+        struct kv_row row = {0};
+        if (!span_starts_with(key, prefix))
+            return ERR_OK;
+        if (kv_row_decode(state_iter_value(it), &row) != ERR_OK)
+            return error_set(r->error, ERR_CORRUPT, "a KV row does not decode");
+        met(r, row.expires_at);
+        row.expired = row.expires_at != 0 && row.expires_at <= r->now;
+        row.key = span_sub(key, key_at, key.len);
+        if ((!row.expired || op->with_expired) && !prefix_row(r, op, result, &cap, &row))
+            return ERR_OK;
+        if (r->steps == 0) {
+            prefix_cut(r, result, row.key);
+            return ERR_OK;
+        }
+        r->steps--;
+    }
+    if (state_iter_spent(it) && span_starts_with(state_iter_key(it), prefix))
+        prefix_cut(r, result, span_sub(state_iter_key(it), key_at, state_iter_key(it).len));
+    return state_iter_error(it, r->error);
+}
+
 static enum err read_prefix(struct kv_reader *r, const struct kv_op *op,
                             struct kv_op_result *result)
 {
     struct buf prefix = BUF_INIT, start = BUF_INIT;
-    size_t cap = 0;
-    enum err err = ERR_OK;
     kv_key_make(&prefix, &r->tenant, op->ns, op->key);
     prefix_start(r, op, &start);
-    size_t key_at = prefix.len - op->key.len;
-    struct state_iter *it = state_iter_new(r->s, buf_span(&start));
-    for (; state_iter_valid(it); state_iter_next(it)) {
-        struct span key = state_iter_key(it);
-        struct kv_row row;
-        if (!span_starts_with(key, buf_span(&prefix)))
-            break;
-        if (kv_row_decode(state_iter_value(it), &row) != ERR_OK) {
-            err = error_set(r->error, ERR_CORRUPT, "a KV row does not decode");
-            break;
-        }
-        met(r, row.expires_at);
-        if (row.expires_at != 0 && row.expires_at <= r->now)
-            continue;
-        row.key = span_sub(key, key_at, key.len);
-        if (!prefix_row(r, op, result, &cap, &row))
-            break;
-    }
-    if (err == ERR_OK)
-        err = state_iter_error(it, r->error);
+    if (r->steps < STEPS_MIN)
+        r->steps = STEPS_MIN;
+    struct state_iter *it = state_iter_new_bounded(r->s, buf_span(&start), &r->steps);
+    enum err err = prefix_rows(r, op, result, it, buf_span(&prefix), prefix.len - op->key.len);
     state_iter_free(it);
     buf_deinit(&prefix);
     buf_deinit(&start);
@@ -176,6 +200,7 @@ enum err kv_read(struct state *s, const struct tenant_id *tenant, const struct k
         .tenant = *tenant,
         .now = now,
         .estimate = estimate,
+        .steps = KV_READ_STEPS_MAX,
         .result = &built,
         .error = error,
     };

@@ -47,6 +47,54 @@ enum err kv_size(struct state *s, const struct tenant_id *tenant, struct span ns
     return err;
 }
 
+/* --- namespaces --- */
+
+static enum err list_from(struct state_iter *it, struct span tenant, struct buf *after,
+                          size_t limit, kv_namespace_fn fn, void *ctx, bool *more_out,
+                          struct error *error)
+{
+    size_t n = 0;
+    *more_out = false;
+    for (; state_iter_valid(it); state_iter_next(it), n++) {
+        struct span key = state_iter_key(it);
+        struct kv_size size;
+        if (!span_starts_with(key, tenant))
+            return ERR_OK;
+        if (n == limit) {
+            *more_out = true;
+            return ERR_OK;
+        }
+        TRY(decode(state_iter_value(it), &size, error));
+        struct span ns = span_sub(key, tenant.len, key.len);
+        fn(ctx, ns, &size);
+        buf_reset(after);
+        buf_put_span(after, ns);
+    }
+    struct span stopped = state_iter_key(it);
+    if (state_iter_spent(it) && span_starts_with(stopped, tenant)) {
+        *more_out = true;
+        buf_reset(after);
+        buf_put_span(after, span_sub(stopped, tenant.len, stopped.len));
+    }
+    return state_iter_error(it, error);
+}
+
+enum err kv_namespaces(struct state *s, const struct tenant_id *tenant, struct buf *after,
+                       size_t limit, kv_namespace_fn fn, void *ctx, bool *more_out,
+                       struct error *error)
+{
+    struct buf start = BUF_INIT;
+    size_t steps = limit;
+    size_key(&start, tenant, buf_span(after));
+    buf_putc(&start, 0); /* the least key behind it: the tenant's own row is left out too */
+    struct state_iter *it = state_iter_new_bounded(s, buf_span(&start), &steps);
+    enum err err = list_from(it, span_make(start.ptr, KV_NAMESPACE_AT), after, limit, fn, ctx,
+                             more_out, error);
+    state_iter_free(it);
+    buf_deinit(&start);
+    return err;
+}
+
 /* --- changes --- */
 
 static bool add(uint64_t *number, int64_t delta)

@@ -286,7 +286,8 @@ void node_expire_look(struct node *n)
 
 static void call_hooks(struct node *n)
 {
-    for (size_t h = 0; h < n->n_hooks; h++) {
+    size_t hooks = atomic_load(&n->n_hooks);
+    for (size_t h = 0; h < hooks; h++) {
         for (size_t i = 0; i < n->touched_n; i++)
             n->hooks[h].fn(n->hooks[h].ctx, n->touched[i]);
         n->hooks[h].fn(n->hooks[h].ctx, 0);

@@ -69,7 +69,7 @@ struct node {
         node_hook_fn fn;
         void *ctx;
     } hooks[NODE_HOOKS_MAX];
-    size_t n_hooks;
+    atomic_size_t n_hooks; /* counts one once it is there: entries may come before it */
 
     /* An entry is applied half-way, for want of room or by a failure: the state must not reach the
      * database. Under the state's lock, not the atomic `stopped`, which a checkpoint may have

@@ -301,10 +301,11 @@ void node_log_unref(struct node *n, struct qlog *log)
 
 void node_add_hook(struct node *n, node_hook_fn fn, void *ctx)
 {
-    ASSERT(n->n_hooks < NODE_HOOKS_MAX);
-    n->hooks[n->n_hooks].fn = fn;
-    n->hooks[n->n_hooks].ctx = ctx;
-    n->n_hooks++;
+    size_t at = atomic_load(&n->n_hooks);
+    ASSERT(at < NODE_HOOKS_MAX);
+    n->hooks[at].fn = fn;
+    n->hooks[at].ctx = ctx;
+    atomic_store(&n->n_hooks, at + 1);
 }
 
 void node_remove_hook(struct node *n, node_hook_fn fn, void *ctx)

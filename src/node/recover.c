@@ -122,9 +122,19 @@ static enum err check_identity(struct node *n, bool has_data, bool *founded_out,
     return err;
 }
 
+/* RocksDB calls it a corruption when its first file cannot be read. */
+static enum err check_readable(struct node *n, const char *path, struct error *error)
+{
+    struct buf text = BUF_INIT;
+    enum err err = disk_read_file(n->options.disk, path, SMALL_FILE_MAX, &text, error);
+    buf_deinit(&text);
+    return err == ERR_NOT_FOUND || err == ERR_TOO_LARGE ? ERR_OK : err;
+}
+
 static enum err open_state(struct node *n, struct error *error)
 {
     struct db *db = NULL;
+    TRY(check_readable(n, "state/CURRENT", error));
     TRY(n->options.open_db(n->options.db_ctx, &db, error));
     TRY(state_open(db, &n->cluster, &n->state, error));
     if (memcmp(&state_meta(n->state)->cluster, &n->cluster, sizeof(n->cluster)) != 0)

@@ -7,6 +7,7 @@
 #include "sink/settings_read.h"
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -15,31 +16,31 @@
 
 /* ---- Per sink ---- */
 
-static bool has_queue(const struct sink_settings *s, struct span name)
+/* Names with commas between: empty ones dropped, and the second of two alike. */
+static void split_queues(struct span left, struct sink_settings *s)
 {
-    for (size_t i = 0; i < s->n_queues; i++) {
-        if (span_eq(span_str(s->queues[i]), name))
-            return true;
+    struct map seen = MAP_INIT;
+    while (left.len > 0) {
+        const uint8_t *comma = memchr(left.ptr, ',', left.len);
+        size_t len = comma == NULL ? left.len : (size_t)(comma - left.ptr);
+        struct span name = settings_trim(span_sub(left, 0, len));
+        if (name.len > 0 && map_get(&seen, name) == NULL) {
+            s->queues = mem_grow(s->queues, (s->n_queues + 1) * sizeof(char *));
+            s->queues[s->n_queues] = span_dup(name);
+            (void)map_put(&seen, name, s->queues[s->n_queues++]); /* it was not there */
+        }
+        left = span_sub(left, comma == NULL ? len : len + 1, left.len);
     }
-    return false;
+    map_deinit(&seen);
 }
 
 static enum err read_queues(const struct reading *in, struct sink_settings *s)
 {
     char *text = NULL;
     TRY(settings_required(in, S_QUEUES, &text));
-    struct span left = span_str(text);
-    s->all_queues = span_eq(left, SPAN_LIT("*"));
-    while (!s->all_queues && left.len > 0) {
-        const uint8_t *comma = memchr(left.ptr, ',', left.len);
-        size_t len = comma == NULL ? left.len : (size_t)(comma - left.ptr);
-        struct span name = settings_trim(span_sub(left, 0, len));
-        if (name.len > 0 && !has_queue(s, name)) {
-            s->queues = mem_grow(s->queues, (s->n_queues + 1) * sizeof(char *));
-            s->queues[s->n_queues++] = span_dup(name);
-        }
-        left = span_sub(left, comma == NULL ? len : len + 1, left.len);
-    }
+    s->all_queues = span_eq(span_str(text), SPAN_LIT("*"));
+    if (!s->all_queues)
+        split_queues(span_str(text), s);
     mem_free(text);
     if (!s->all_queues && s->n_queues == 0)
         return settings_refuse(in, "%s=" SPAN_FMT " names no queue. It is %s", ROW(S_QUEUES),

@@ -80,8 +80,9 @@ static const struct metric_family families[FAMILY_COUNT] = {
                       .type = METRIC_COUNTER,
                       .labels = {"outcome"},
                       .help = "Pushes by admission.",
-                      .note = "`outcome`: `admitted`; `held`, also counted when it goes on; "
-                              "`overloaded`, answered 429."},
+                      .note =
+                          "`outcome`: `admitted`, `overloaded` (answered 429); and `held`, those "
+                          "that had to wait for one of the two."},
     [FAMILY_CLOCK_AHEAD] = {.name = "queen_clock_ahead_seconds",
                             .type = METRIC_GAUGE,
                             .help = "By how much the log's clock leads the wall clock."},

@@ -77,10 +77,19 @@ static enum err status_code(const char *status)
     return ERR_IO;
 }
 
+/* To RocksDB a quota is an error like any other: it writes no more, whatever room there is later. */
+static const char *way_out(const char *status)
+{
+    return strstr(status, "Disk quota exceeded") == NULL
+               ? ""
+               : " (a quota: when there is room again, it needs a restart)";
+}
+
 /* Maps a status text of the library, which it frees. */
 static enum err fail(const char *call, char *status, struct error *error)
 {
-    enum err err = error_set(error, status_code(status), "state database: %s: %s", call, status);
+    enum err err = error_set(error, status_code(status), "state database: %s: %s%s", call, status,
+                             way_out(status));
     rocksdb_free(status);
     return err;
 }

@@ -188,6 +188,8 @@ struct state_iter {
     struct db_iter *db;
     struct span key, value; /* valid while `valid` */
     bool valid;
+    size_t *steps; /* NULL: any number */
+    bool spent;
 };
 
 static void source_seek(struct source *src, struct span from, bool strict)
@@ -247,14 +249,28 @@ static void settle(struct state_iter *it)
             it->value = best.value;
             return;
         }
+        if (it->steps != NULL && *it->steps == 0) {
+            it->key = best.key;
+            it->valid = false;
+            it->spent = true;
+            return;
+        }
+        if (it->steps != NULL)
+            --*it->steps;
         advance(it, best.key);
     }
 }
 
 struct state_iter *state_iter_new(struct state *s, struct span from)
 {
+    return state_iter_new_bounded(s, from, NULL);
+}
+
+struct state_iter *state_iter_new_bounded(struct state *s, struct span from, size_t *steps)
+{
     struct state_iter *it = mem_new(sizeof(*it));
     it->s = s;
+    it->steps = steps;
     it->active.layer = &s->active;
     it->frozen.layer = &s->frozen;
     it->db = s->db->ops->iter_new(s->db);
@@ -276,6 +292,11 @@ void state_iter_free(struct state_iter *it)
 bool state_iter_valid(struct state_iter *it)
 {
     return it->valid;
+}
+
+bool state_iter_spent(struct state_iter *it)
+{
+    return it->spent;
 }
 
 struct span state_iter_key(struct state_iter *it)

@@ -1,5 +1,6 @@
-/* Fuzz target of the parser of KV calls: what it takes is within the limits, its values are in
- * normal form, and the call encodes. */
+/* Fuzz target of the parsers of KV calls: what they take is within the limits, its values are in
+ * normal form, and a call that writes encodes. An input is a body; one that begins with G, P or D
+ * is a path, a line break and the body of a call about one key, one with L the body of a listing. */
 #include "fuzz/fuzz.h"
 
 #include "api/request.h"
@@ -43,7 +44,10 @@ static void check_op(const struct kv_op *op)
             check_key(op, op->keys[i]);
         return;
     case KV_GET_PREFIX:
-        ASSERT(op->limit >= 1 && op->limit <= limits.keys_max);
+        ASSERT(op->limit >= 1 && op->limit <= 1000);
+        ASSERT(op->after.len <= KV_KEY_MAX);
+        if (op->key.len == 0) /* of a listing */
+            return;
         break;
     case KV_PUT:
     case KV_PUT_IF_ABSENT:
@@ -68,25 +72,60 @@ static void check_op(const struct kv_op *op)
     check_key(op, op->key);
 }
 
+static void check_request(enum err err, const struct kv_request *r, const struct refusal *refusal)
+{
+    struct buf command = BUF_INIT;
+    if (err != ERR_OK) {
+        ASSERT(refusal->status == 400 || refusal->status == 413);
+        ASSERT(refusal->code != NULL && refusal->reason != NULL);
+        ASSERT(refusal->text[0] != '\0');
+        return;
+    }
+    ASSERT(r->n <= limits.ops_max);
+    for (size_t i = 0; i < r->n; i++)
+        check_op(&r->ops[i]);
+    if (kv_has_write(r->ops, r->n))
+        kv_encode(&command, &TENANT_DEFAULT, r->ops, r->n);
+    buf_deinit(&command);
+}
+
+static enum err parse_key(enum kv_op_type type, struct span in, struct kv_request *r,
+                          struct refusal *refusal)
+{
+    const uint8_t *end = memchr(in.ptr, '\n', in.len);
+    size_t len = end == NULL ? in.len : (size_t)(end - in.ptr);
+    struct kv_key_source from = {.type = type, .path = span_sub(in, 0, len)};
+    if (end != NULL)
+        from.body = span_sub(in, len + 1, in.len);
+    enum err err = kv_key_request_parse(&from, &limits, r, refusal);
+    ASSERT(err != ERR_OK || (r->n == 1 && r->ops[0].type == type));
+    return err;
+}
+
+static enum err parse(struct span in, struct kv_request *r, struct refusal *refusal)
+{
+    struct span rest = in.len == 0 ? in : span_sub(in, 1, in.len);
+    switch (in.len == 0 ? 0 : in.ptr[0]) {
+    case 'G':
+        return parse_key(KV_GET, rest, r, refusal);
+    case 'P':
+        return parse_key(KV_PUT, rest, r, refusal);
+    case 'D':
+        return parse_key(KV_DELETE, rest, r, refusal);
+    case 'L':
+        return kv_list_request_parse(rest, &limits, r, refusal);
+    }
+    enum err err = kv_request_parse(in, &limits, r, refusal);
+    ASSERT(err != ERR_OK || json_valid(in, JSON_DEPTH_MAX, NULL));
+    return err;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct span body = span_make(data, size);
     struct kv_request r;
     struct refusal refusal = {0};
-    if (kv_request_parse(body, &limits, &r, &refusal) == ERR_OK) {
-        struct buf command = BUF_INIT;
-        ASSERT(json_valid(body, JSON_DEPTH_MAX, NULL));
-        ASSERT(r.n <= limits.ops_max);
-        for (size_t i = 0; i < r.n; i++)
-            check_op(&r.ops[i]);
-        if (kv_has_write(r.ops, r.n))
-            kv_encode(&command, &TENANT_DEFAULT, r.ops, r.n);
-        buf_deinit(&command);
-    } else {
-        ASSERT(refusal.status == 400 || refusal.status == 413);
-        ASSERT(refusal.code != NULL && refusal.reason != NULL);
-        ASSERT(refusal.text[0] != '\0');
-    }
+    enum err err = parse(span_make(data, size), &r, &refusal);
+    check_request(err, &r, &refusal);
     kv_request_deinit(&r);
     return 0;
 }

@@ -97,7 +97,7 @@ ROWS = [
     *rows_of("root", "boot", "*/data/LOCK", "create", "EIO", REFUSES),
     *rows_of("root", "boot", "*/data/FORMAT", "open read", "EIO", REFUSES),
     *rows_of("root", "boot", "*/data/NODE", "open read", "EIO", REFUSES),
-    *rows_of("state", "boot", "*/data/state/CURRENT", "read", "EIO", REFUSES),
+    *rows_of("state", "boot", "*/data/state/CURRENT", "open read", "EIO", REFUSES),
     *rows_of("state", "boot", "*/data/state/MANIFEST-*", "read create write fdatasync", "EIO", REFUSES),
     Row("state", "read", "*/data/state/*.log", "EIO", REFUSES, "boot"),
     Row("state", "create", "*/data/state/*.log", "EIO", GOES_ON, "boot"),  # only to cut off what was preallocated

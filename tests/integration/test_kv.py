@@ -1,4 +1,4 @@
-"""The key-value store over HTTP: the checks 1-7 and 9 of spec/kv.md 8."""
+"""The key-value store over HTTP: the checks 1-7 and 9 of spec/kv.md 8. More in test_kv_routes.py."""
 
 import json
 import random
@@ -8,6 +8,7 @@ import time
 
 from harness import mark
 
+NO_RATES = {"QUEEN_KV_WRITE_RATE": 0, "QUEEN_KV_READ_RATE": 0}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d*[1-9])?\+00:00")
 
 
@@ -95,7 +96,7 @@ def test_values_are_stored_normalised(env):
 
 @mark(timeout=60)
 def test_two_racing_puts_if_absent_have_one_winner(env):
-    broker = env.broker().start()
+    broker = env.broker(NO_RATES).start()
     for n in range(30):
         answers, barrier = [], threading.Barrier(2)
 
@@ -120,7 +121,7 @@ def test_two_racing_puts_if_absent_have_one_winner(env):
 
 @mark(timeout=90)
 def test_compare_and_set_from_16_clients_counts_exactly(env):
-    broker = env.broker().start()
+    broker = env.broker(NO_RATES).start()
     broker.kv(put("c", 0))
     versions, errors = [], []
 
@@ -176,7 +177,7 @@ def test_versions_rise_over_deletion_expiry_and_restart(env):
 
 @mark(timeout=60)
 def test_a_row_is_gone_at_its_instant_on_an_idle_broker_too(env):
-    broker = env.broker().start()
+    broker = env.broker(NO_RATES).start()
     before = time.time()
     old = broker.kv(put("k", 1, ttlSeconds=1))[0]["version"]
     assert broker.kv(get("k"))[0]["found"] is True
@@ -249,7 +250,7 @@ def test_the_order_inside_a_call(env):
 
 @mark(timeout=60)
 def test_prefix_paging(env):
-    broker = env.broker().start()
+    broker = env.broker(NO_RATES).start()
     keys = [f"p{n:04d}" for n in range(2500)] + ["p\U0010ffff", "p\U0010ffffx", "q"]
     for n in range(0, len(keys), 250):
         broker.kv(*[put(key, key) for key in keys[n : n + 250]])
@@ -383,7 +384,7 @@ def test_refusals(env):
 @mark(timeout=60)
 def test_rows_survive_kills(env):
     """A model beside the store: random batches, kill -9 in between, then every row is what the model says."""
-    broker = env.broker(QUEEN_RAFT_DURABLE_EVERY_MS=50).start()
+    broker = env.broker(NO_RATES, QUEEN_RAFT_DURABLE_EVERY_MS=50).start()
     r, model = env.random, {}
     for life in range(5):
         for _ in range(40):

@@ -46,11 +46,12 @@ def is_one_of(*values):
     return lambda v: any(v is value or v == value and type(v) is type(value) for value in values)
 
 
-def has(**rules):
-    """An object with exactly these fields, in alphabetical order."""
+def has(in_order=True, **rules):
+    """An object with exactly these fields, in alphabetical order unless told otherwise."""
 
     def rule(v):
-        assert isinstance(v, dict) and list(v) == sorted(rules), (list(v), sorted(rules))
+        assert isinstance(v, dict) and sorted(v) == sorted(rules), (list(v), sorted(rules))
+        assert list(v) == sorted(v) or not in_order, list(v)
         wrong = {name: v[name] for name in rules if not rules[name](v[name])}
         assert not wrong, f"{wrong} of {v}"
         return True
@@ -297,6 +298,58 @@ def test_an_unreachable_bucket_and_one_that_is_back(env):
         s.push()
         wait_until(lambda: (b := look(call)[1]["bucket"])["reachable"] is True and b["error"] is None, 30)
         s.finish()
+
+
+RAFT = {
+    "role": is_one_of("leader"),
+    "leader": is_one_of(True),
+    "term": is_count,
+    "applied": is_count,
+    "commit": is_count,
+    "lag": is_one_of(0),
+    "storageReady": is_one_of(True),
+}
+NOT_RENDERED = {name: is_one_of(0) for name in ("heapTotal", "heapUsed", "external", "arrayBuffers")}
+TOTAL = has(False, total=is_count, rate=is_one_of(0))
+SECONDS = lambda v: type(v) in (int, float) and v >= 0
+HEALTH = has(
+    False,
+    status=is_one_of("healthy"),
+    engine=is_one_of("raft"),
+    version=is_text,
+    raft=has(
+        False,
+        **RAFT,
+        clusterVersion=is_count,
+        kinds=is_count,
+        apply=has(False, failure=is_one_of(None), skipped=is_one_of([])),
+    ),
+)
+METRICS = has(
+    False,
+    uptime=SECONDS,
+    requests=TOTAL,
+    messages=TOTAL,
+    memory=has(False, rss=lambda v: is_count(v) and v > 0, **NOT_RENDERED),
+    cpu=has(False, user=SECONDS, system=SECONDS),
+    engine=is_one_of("raft"),
+    raft=has(False, **RAFT, quorumAckMs=is_count),
+)
+
+
+def test_health_and_metrics_field_by_field(env):
+    """The sink's trouble is none of theirs (a file stands where its folder should be)."""
+    (env.dir / "file").write_text("")
+    lake = env.lake("orders", QUEEN_S3_ENDPOINT=f"file://{env.dir}/file")
+    broker = env.broker(lake).start()
+    wait_until(lambda: look(broker.request)[1]["bucket"]["reachable"] is False, 20, what="the lake is out of reach")
+    for n in range(3):
+        broker.push([{"queue": "q", "partition": "p", "transactionId": f"t{m}", "payload": 1} for m in range(n + 1)])
+        health, metrics = broker.health(), broker.call("GET", "/metrics")
+        assert health.status == 200 and HEALTH(health.json) and METRICS(metrics), (health, metrics)
+        assert health.json["raft"]["applied"] == health.json["raft"]["commit"] > n
+    assert metrics["messages"]["total"] == 6, "duplicates are answered too"
+    assert broker.sigterm() == 0
 
 
 def test_a_node_without_a_sink_of_its_own(env):

@@ -5,7 +5,8 @@
 
 Links lead to files and headings; files of this tree exist, and the functions that docs/request-path.md follows are in
 them; settings and metrics are in the program's tables; a quoted log line (`WARN queen-s3: text ..`) is a text of the
-sources; and each name that src/api looks for in a request is a field in the tables of the routes.
+sources; each name that src/api looks for in a request is a field in the tables of the routes, and each code of an error
+is in docs/api.md.
 """
 
 import pathlib
@@ -88,6 +89,16 @@ def undocumented_fields(documented):
                 yield f"src/api/{path.name}: the field {name} is in no table of a route"
 
 
+def undocumented_codes(page):
+    """Words for programs in errors: those in the code are on the page."""
+    for path in sorted((REPO / "src" / "api").glob("*.c")):
+        text = re.sub(r'"\s*"', "", path.read_text())
+        codes = re.findall(r'\b[45]\d\d,\s*"([a-z]\w+)"', text) + re.findall(r'"(kv_[a-z_]+)"', text)
+        for code in codes:
+            if f"`{code}`" not in page and f'"{code}"' not in page:
+                yield f"src/api/{path.name}: the code {code} is not in docs/api.md"
+
+
 def said_by(queen, option):
     return subprocess.run([queen, option], check=True, capture_output=True, text=True).stdout
 
@@ -100,7 +111,10 @@ def main():
     metrics = set(re.findall(r"`(queen_\w+)", said_by(queen, "--metrics-doc")))
     # Adjacent literals of the sources joined, as the compiler does.
     sources = re.sub(r'"\s*"', "", "".join(p.read_text() for p in (REPO / "src").rglob("*.c")))
-    problems = sorted(set(undocumented_fields(said_by(queen, "--api-doc"))))
+    problems = [
+        *sorted(set(undocumented_fields(said_by(queen, "--api-doc")))),
+        *sorted(set(undocumented_codes((REPO / "docs" / "api.md").read_text()))),
+    ]
     for page in PAGES:
         text = page.read_text()
         found = [*broken_links(page, text), *unknown_names(text, settings, metrics), *unknown_lines(text, sources)]

@@ -17,6 +17,7 @@ struct client_request {
     bool *repeat;                   /* was acknowledged before: must be a duplicate */
     size_t n;
     size_t deletion; /* index in the ledger */
+    bool gate_shut;  /* when it was sent */
     struct client_request *next;
 };
 
@@ -27,6 +28,29 @@ static void client_free(struct client_request *c)
     mem_free(c->repeat);
     mem_free(c);
 }
+
+/* --- offsets have no gaps --- */
+
+/* So an answer's offset tells the next one's, until there is a push or deletion without an answer. */
+static void check_offset(struct world *w, const struct ledger_record *r, uint64_t offset)
+{
+    if (w->next[r->queue][r->partition].known && offset != w->next[r->queue][r->partition].offset)
+        world_fail(w, "%s got offset %llu, the next one was %llu", r->transaction_id,
+                   (unsigned long long)offset,
+                   (unsigned long long)w->next[r->queue][r->partition].offset);
+    w->next[r->queue][r->partition].known = true;
+    w->next[r->queue][r->partition].offset = offset + 1;
+}
+
+static void forget_offsets(struct world *w, unsigned queue, bool deleted)
+{
+    for (unsigned p = 0; p < WORLD_PARTITIONS; p++) {
+        w->next[queue][p].known = deleted;
+        w->next[queue][p].offset = 0;
+    }
+}
+
+/* --- pushes --- */
 
 static void push_done_item(struct world *w, struct client_request *c, size_t i)
 {
@@ -47,6 +71,7 @@ static void push_done_item(struct world *w, struct client_request *c, size_t i)
         world_fail(w, "%s is new and was told status %d", r->transaction_id, item->status);
         return;
     }
+    check_offset(w, r, item->offset);
     r->told = TOLD_QUEUED;
     r->offset = item->offset;
     r->message_id = item->message_id;
@@ -55,7 +80,7 @@ static void push_done_item(struct world *w, struct client_request *c, size_t i)
 
 void world_check_stamp(struct world *w, int64_t stamp)
 {
-    if (stamp <= w->last_stamp)
+    if (stamp <= w->last_stamp && !w->unwatched)
         world_fail(w, "an answered command has the clock %lld behind one with %lld",
                    (long long)stamp, (long long)w->last_stamp);
     w->last_stamp = stamp;
@@ -68,6 +93,8 @@ static void client_done(struct node_request *base)
     w->outstanding--;
     if (base->err == ERR_OK)
         world_check_stamp(w, base->now);
+    if (base->err == ERR_OK && c->gate_shut)
+        world_fail(w, "a push is taken while the disk gate is shut");
     world_trace(w, "%s of %zu: %s", base->type == COMMAND_PUSH ? "push" : "delete",
                 base->type == COMMAND_PUSH ? c->n : 1,
                 base->err == ERR_OK ? "acknowledged" : err_text(base->err));
@@ -77,9 +104,13 @@ static void client_done(struct node_request *base)
                 push_done_item(w, c, i);
             else if (base->err == ERR_STORAGE_FULL && !c->repeat[i])
                 c->records[i]->told = TOLD_REFUSED;
+            else
+                forget_offsets(w, c->records[i]->queue, false);
         }
     } else if (base->err == ERR_STORAGE_FULL) {
         w->ledger.deletions[c->deletion].refused = true;
+    } else {
+        forget_offsets(w, w->ledger.deletions[c->deletion].queue, base->err == ERR_OK);
     }
     client_free(c);
 }
@@ -139,6 +170,7 @@ static void push_records(struct world *w, struct client_request *c)
     push_encode(&c->base.body, &TENANT_DEFAULT, items, c->n);
     mem_free(items);
     c->base.grows_storage = true;
+    c->gate_shut = node_storage_full(w->node);
     world_trace(w, "push of %zu from %s on", c->n, c->records[0]->transaction_id);
     node_submit(w->node, &c->base);
 }

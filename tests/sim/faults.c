@@ -106,4 +106,6 @@ void world_befall(struct world *w)
         kv_model_act(w->kv);
     if (prng_chance(&w->prng, 1))
         options_model_act(w->queue_options);
+    if (prng_chance(&w->prng, 3))
+        dedup_model_act(w->repeats);
 }

@@ -7,6 +7,8 @@
  * violation. */
 #include "sim/world_internal.h"
 
+#include "base/timefmt.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,7 +32,9 @@ static const char *setting(void *ctx, const char *name)
 static void read_settings(struct world *w, struct instance *i)
 {
     const struct sink_setup *setup = &w->setup;
-    char window[16], guard[16], every[16], ttl[16], name[16];
+    char window[16], guard[16], every[16], ttl[16], name[16], discovery[16];
+    snprintf(discovery, sizeof(discovery), "%u",
+             setup->discovery_ms == 0 ? 100 : setup->discovery_ms);
     snprintf(window, sizeof(window), "%u", setup->window_ms);
     snprintf(guard, sizeof(guard), "%u", setup->guard_ms);
     snprintf(every, sizeof(every), "%u", setup->checkpoint_every);
@@ -64,7 +68,7 @@ static void read_settings(struct world *w, struct instance *i)
         "QUEEN_S3_LEASE_TTL_MS",
         ttl,
         "QUEEN_S3_DISCOVERY_INTERVAL_MS",
-        "100",
+        discovery,
         "QUEEN_S3_INSTANCE",
         name,
         "QUEEN_S3_COMPRESSION",
@@ -351,6 +355,28 @@ bool instance_status_has(struct instance *i, const char *what)
     struct buf text = BUF_INIT;
     sink_status_put(i->sink, &text);
     bool found = has(buf_span(&text), what);
+    buf_deinit(&text);
+    return found;
+}
+
+/* The keys of a row are sorted: completeThrough stands before the name. */
+bool instance_complete_through(struct instance *i, const char *queue, int64_t *us_out)
+{
+    static const char label[] = "\"completeThrough\":\"";
+    struct buf text = BUF_INIT;
+    char name[64];
+    snprintf(name, sizeof(name), "\"name\":\"%s\"", queue);
+    sink_status_put(i->sink, &text);
+    const uint8_t *end = memmem(text.ptr, text.len, name, strlen(name)), *at = end;
+    while (at != NULL && at > text.ptr && *at != '{' &&
+           strncmp((const char *)at, label, strlen(label)) != 0)
+        at--;
+    bool found = at != NULL && *at == '"';
+    if (found) {
+        at += strlen(label);
+        const uint8_t *quote = memchr(at, '"', (size_t)(end - at));
+        found = time_parse_iso(span_make(at, (size_t)(quote - at)), us_out);
+    }
     buf_deinit(&text);
     return found;
 }

@@ -437,6 +437,8 @@ static void compare_all(struct kv_model *m, const struct kv_result *rows)
 static void read_and_compare(struct kv_model *m)
 {
     struct kv_result rows = {0};
+    if (m->unanswered > 0 && m->world->full)
+        return; /* one that does not fit is decided and can be read already */
     if (read_all(m, &rows))
         compare_all(m, &rows);
     kv_result_deinit(&rows);
@@ -450,6 +452,17 @@ void kv_model_act(struct kv_model *m)
         read_and_compare(m);
     else if (m->unanswered < CALLS_MAX)
         send_batch(m);
+}
+
+int64_t kv_model_next_end(const struct kv_model *m, int64_t after)
+{
+    int64_t next = INT64_MAX;
+    for (unsigned key = 0; key < ROWS; key++) {
+        int64_t at = m->rows[key].expires_at;
+        if (m->rows[key].there && at > after && at < next)
+            next = at;
+    }
+    return next;
 }
 
 /* --- after a crash --- */

@@ -15,6 +15,8 @@ struct kv_model;
 
 struct kv_model *kv_model_new(struct world *w);
 void kv_model_free(struct kv_model *m); /* nothing of its calls is with the node */
+/* When the next row ends behind this moment; INT64_MAX: none does. */
+int64_t kv_model_next_end(const struct kv_model *m, int64_t after);
 /* Sends a batch, or reads and compares, as the generator says. */
 void kv_model_act(struct kv_model *m);
 /* After a boot: settles what had no answer and compares every row. */

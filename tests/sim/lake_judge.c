@@ -9,10 +9,14 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #define OBJECT_TEXT_MAX (64u << 20)
+#define TARGET_WEIGHT (1u << 20) /* QUEEN_S3_TARGET_MB of the worlds */
+
+#define TENANT "00000000-0000-0000-0000-000000000001"
 
 struct judge {
     struct ledger *ledger;
@@ -164,9 +168,49 @@ static void judge_order(struct judge *j, const struct line *before, const struct
         wrong(j, "lines are out of order at " SPAN_FMT, SPAN_ARG(buf_span(&line->transaction_id)));
 }
 
+/* What a manifest says of the records. */
+struct counted {
+    size_t records, partitions;
+    int64_t min_ts, max_ts;
+    uint64_t weight, last_weight; /* last: of those stamped max_ts */
+};
+
+static void count_line(struct counted *c, const struct line *before, const struct line *line)
+{
+    uint64_t weight = 64 + line->transaction_id.len + line->partition.len + line->payload.len;
+    if (before == NULL || !span_eq(buf_span(&before->partition), buf_span(&line->partition)))
+        c->partitions++;
+    if (c->records == 0 || line->stamp < c->min_ts)
+        c->min_ts = line->stamp;
+    if (c->records == 0 || line->stamp > c->max_ts) {
+        c->max_ts = line->stamp;
+        c->last_weight = 0;
+    }
+    if (line->stamp == c->max_ts)
+        c->last_weight += weight;
+    c->weight += weight;
+    c->records++;
+}
+
+static void judge_counts(struct judge *j, const struct lake_manifest *m, const struct counted *c)
+{
+    unsigned long long k = m->k;
+    if (c->records != m->records || m->objects[0].records != m->records)
+        wrong(j, "k=%llu: manifest says %llu records, the object has %zu", k,
+              (unsigned long long)m->records, c->records);
+    if (c->partitions != m->partitions)
+        wrong(j, "k=%llu: manifest says %llu partitions, the object has %zu", k,
+              (unsigned long long)m->partitions, c->partitions);
+    if (!m->has_ts || m->min_ts != c->min_ts || m->max_ts != c->max_ts)
+        wrong(j, "k=%llu: the manifest's first or last stamp is wrong", k);
+    if (c->weight - c->last_weight >= TARGET_WEIGHT)
+        wrong(j, "k=%llu: the window weighs %llu bytes", k, (unsigned long long)c->weight);
+}
+
 static void judge_text(struct judge *j, const struct lake_manifest *m, struct span text)
 {
     struct line lines[2] = {0};
+    struct counted counted = {0};
     size_t count = 0;
     while (text.len > 0) {
         const uint8_t *end = memchr(text.ptr, '\n', text.len);
@@ -182,19 +226,54 @@ static void judge_text(struct judge *j, const struct lake_manifest *m, struct sp
         }
         if (count > 0)
             judge_order(j, &lines[(count - 1) % 2], line);
+        count_line(&counted, count == 0 ? NULL : &lines[(count - 1) % 2], line);
         judge_line(j, m, line);
         count++;
         text = span_sub(text, (size_t)(end - text.ptr) + 1, text.len);
     }
-    if (count != m->records)
-        wrong(j, "k=%llu: manifest says %llu records, the object has %zu", (unsigned long long)m->k,
-              (unsigned long long)m->records, count);
+    judge_counts(j, m, &counted);
     j->out->records += count;
     for (int i = 0; i < 2; i++) {
         buf_deinit(&lines[i].partition);
         buf_deinit(&lines[i].transaction_id);
         buf_deinit(&lines[i].ts);
     }
+}
+
+/* queen/tenant=../queue=<q>/dt=<day>[/hour=<h>]/w-<k>-<tStart>-<tEnd>.<ext>: of the window's start */
+static void judge_key(struct judge *j, const struct lake_manifest *m)
+{
+    struct buf want = BUF_INIT;
+    time_t start = (time_t)(m->t_start / US_PER_SEC);
+    struct tm day;
+    char text[40];
+    bool hours = memmem(m->objects[0].key.ptr, m->objects[0].key.len, "/hour=", 6) != NULL;
+    gmtime_r(&start, &day);
+    strftime(text, sizeof(text), hours ? "%Y-%m-%d/hour=%H" : "%Y-%m-%d", &day);
+    buf_puts(&want, "queen/tenant=" TENANT "/queue=");
+    buf_put_pct(&want, span_str(j->queue_name));
+    buf_printf(&want, "/dt=%s/w-%010llu-%016lld-%016lld.jsonl%s", text, (unsigned long long)m->k,
+               (long long)m->t_start, (long long)m->t_end,
+               span_eq(m->compression, SPAN_LIT("zstd"))   ? ".zst"
+               : span_eq(m->compression, SPAN_LIT("gzip")) ? ".gz"
+                                                           : "");
+    if (!span_eq(buf_span(&want), m->objects[0].key))
+        wrong(j, "k=%llu: the object is under " SPAN_FMT, (unsigned long long)m->k,
+              SPAN_ARG(m->objects[0].key));
+    buf_deinit(&want);
+}
+
+static void judge_manifest(struct judge *j, const struct lake_manifest *m)
+{
+    if (!span_eq(m->sink, SPAN_LIT("default")) || !span_eq(m->tenant, SPAN_LIT(TENANT)) ||
+        !span_eq(m->queue, span_str(j->queue_name)))
+        wrong(j, "k=%llu: the manifest names another lake", (unsigned long long)m->k);
+    if (!span_eq(m->format, SPAN_LIT("jsonl")) || !span_eq(m->layout, SPAN_LIT("merged")) ||
+        m->n_lost != 0)
+        wrong(j, "k=%llu: the manifest names another form", (unsigned long long)m->k);
+    if (m->objects[0].bytes != m->bytes)
+        wrong(j, "k=%llu: the objects' bytes do not add up", (unsigned long long)m->k);
+    judge_key(j, m);
 }
 
 static void judge_window(struct judge *j, const struct lake_manifest *m)
@@ -204,6 +283,7 @@ static void judge_window(struct judge *j, const struct lake_manifest *m)
         wrong(j, "k=%llu: %zu objects", (unsigned long long)m->k, m->n_objects);
         return;
     }
+    judge_manifest(j, m);
     if (!omap_get(j->objects, m->objects[0].key, &row)) {
         wrong(j, "k=%llu: the object is missing", (unsigned long long)m->k);
         return;
@@ -225,7 +305,7 @@ static void judge_window(struct judge *j, const struct lake_manifest *m)
 static int64_t judge_queue(struct judge *j)
 {
     struct buf prefix = BUF_INIT;
-    buf_puts(&prefix, "queen/_queen/tenant=00000000-0000-0000-0000-000000000001/queue=");
+    buf_puts(&prefix, "queen/_queen/tenant=" TENANT "/queue=");
     buf_put_pct(&prefix, span_str(j->queue_name));
     buf_puts(&prefix, "/windows/");
     struct omap_row row;
@@ -248,6 +328,9 @@ static int64_t judge_queue(struct judge *j)
             wrong(j, "window %llu is missing", (unsigned long long)k);
         if (m.t_start < t_end)
             wrong(j, "window %llu starts before the one before ends", (unsigned long long)m.k);
+        else if (k > 1 && m.t_start != t_end && m.t_start % US_PER_HOUR != 0)
+            wrong(j, "window %llu starts neither at the end of the one before nor at an hour's",
+                  (unsigned long long)m.k);
         t_end = m.t_end;
         judge_window(j, &m);
         j->out->windows++;

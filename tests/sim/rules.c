@@ -250,6 +250,22 @@ static void gap_is_refused(struct world *w)
     boot_is_refused(w, ".", "are missing");
 }
 
+/* The database as of an earlier checkpoint, below which the log has gone: nothing may be cut to what
+ * it knows. */
+static void older_database_is_refused(struct world *w)
+{
+    push(w, 0, 5);
+    checkpoint(w);
+    struct sim_db_state *older = sim_db_state_copy(w->db_state);
+    for (unsigned i = 0; i < 60; i++)
+        push(w, 0, 4);
+    checkpoint(w);
+    kill_process(w);
+    sim_db_state_free(w->db_state);
+    w->db_state = older;
+    boot_is_refused(w, ".", "are missing");
+}
+
 /* In a segment that is sealed: when it is read. In the last one: at boot. */
 static void damage_below_stops(struct world *w, bool sealed)
 {
@@ -279,6 +295,8 @@ static bool recovery(struct world *w, unsigned turn)
         gap_is_refused(w);
     } else if (turn < 3) {
         damage_below_stops(w, turn == 1);
+    } else if (turn == 3) {
+        older_database_is_refused(w);
     } else { /* what is above the checkpoint is cut and made again, once */
         push(w, 0, 5);
         checkpoint(w);
@@ -294,7 +312,7 @@ static bool recovery(struct world *w, unsigned turn)
             world_fail(w, "the queue logs have %llu bytes after a restart, %llu before",
                        (unsigned long long)log_bytes(w), (unsigned long long)bytes);
     }
-    return turn + 1 < 3 + LUCK;
+    return turn + 1 < 4 + LUCK;
 }
 
 /* --- reading --- */
@@ -366,9 +384,14 @@ static void sync_fails(struct world *w, bool in_checkpoint, enum err how)
 /* What was refused stays so, whatever of it had reached the disk. */
 static void write_without_space(struct world *w, bool goes_on)
 {
+    checkpoint(w); /* which prepares a segment: something to give up */
     sim_disk_fail_next(w->disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
     world_push(w, 0, 1);
+    world_delete(w, 1); /* they need no room, and go into what was kept back */
+    world_delete(w, 2);
     settle(w);
+    if (w->outstanding > 0)
+        world_fail(w, "%u requests have no answer", w->outstanding);
     if (status(w).stopped || w->ledger.records[5]->told != TOLD_REFUSED)
         world_fail(w, "a write without space is not just refused");
     if (goes_on) { /* with the gate's next look at the disk */
@@ -426,7 +449,11 @@ static bool whole_entries(struct world *w, unsigned turn)
     sim_disk_set_capacity(w->disk, most);
     (void)node_pump_apply(w->node);
     bool fitted = status(w).applied > before;
+    if (status(w).stopped)
+        world_fail(w, "an entry that does not fit stops the node");
     sim_disk_set_capacity(w->disk, UINT64_C(1) << 40); /* room enough for the checkpoint */
+    if (turn % 3 == 0 && (!node_pump_apply(w->node) && !fitted))
+        world_fail(w, "an entry does not go on when there is room");
     (void)node_pump_checkpoint(w->node);
     if (turn % 2 == 0)
         kill_process(w);

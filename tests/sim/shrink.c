@@ -44,6 +44,7 @@ static bool fails(struct shrinking *s)
     world_run(&s->options, &result);
     if (result.ok)
         return false;
+    s->options.last_life = result.life; /* what is tried need not be played any further */
     s->n_kept = 0;
     for (uint64_t i = 0; i < s->n; i++) {
         s->skip[i] = s->tried[i] || !s->moved[i];

@@ -37,6 +37,8 @@ struct sim_db {
     bool read_fails;
     uint64_t read_skip;
     bool spared;
+    void (*meanwhile)(void *ctx); /* the caller's */
+    void *meanwhile_ctx;
 };
 
 struct db_iter {
@@ -353,6 +355,8 @@ static enum err sim_batch_write(struct db *db, struct db_batch *b, struct error 
 {
     struct sim_db *sim = sim_of(db);
     enum err err = ERR_OK;
+    if (sim->meanwhile != NULL)
+        sim->meanwhile(sim->meanwhile_ctx);
     pthread_mutex_lock(&sim->state->lock);
     switch (sim->next) {
     case WRITE_WORKS:
@@ -444,6 +448,13 @@ void sim_db_fail_next_read(struct db *db, uint64_t skip)
     sim->read_fails = true;
     sim->read_skip = skip;
     pthread_mutex_unlock(&sim->state->lock);
+}
+
+void sim_db_set_meanwhile(struct db *db, void (*meanwhile)(void *ctx), void *ctx)
+{
+    struct sim_db *sim = sim_of(db);
+    sim->meanwhile = meanwhile;
+    sim->meanwhile_ctx = ctx;
 }
 
 void sim_db_spare_reads(struct db *db, bool spare)

@@ -31,6 +31,8 @@ void sim_db_fail_next_write(struct db *db, enum err err);
 void sim_db_fail_next_write_late(struct db *db, enum err err);
 /* After `skip` more rows read (by get or an iterator) the next one fails with ERR_IO. */
 void sim_db_fail_next_read(struct db *db, uint64_t skip);
+/* Called before each write, which other threads do something during. NULL: none. */
+void sim_db_set_meanwhile(struct db *db, void (*meanwhile)(void *ctx), void *ctx);
 /* Reads meanwhile neither fail nor count: the test's own. */
 void sim_db_spare_reads(struct db *db, bool spare);
 /* A write or read has failed since the last reboot. */

@@ -26,6 +26,14 @@ static struct sim *enter(struct disk *d)
     return s;
 }
 
+static struct sim *enter_slowly(struct disk *d)
+{
+    struct sim *s = (struct sim *)d;
+    if (s->meanwhile != NULL)
+        s->meanwhile(s->meanwhile_ctx);
+    return enter(d);
+}
+
 static enum err leave(struct sim *s, enum err err)
 {
     pthread_mutex_unlock(&s->mutex);
@@ -133,7 +141,7 @@ static enum err stale(const struct disk_file *f, struct error *error)
 static enum err sim_read(struct disk *d, struct disk_file *f, uint64_t at, void *out, size_t len,
                          struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = enter_slowly(d);
     struct verdict v = judge(s, SIM_DISK_READ, false);
     if (v.err != ERR_OK)
         return leave(s, error_set(error, v.err, "read %s: offset %llu: %s", f->path,
@@ -270,7 +278,7 @@ static enum err sim_sync_dir(struct disk *d, const char *path, struct error *err
 
 static enum err sim_sync_all(struct disk *d, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = enter_slowly(d);
     struct verdict v = judge(s, SIM_DISK_SYNC_ALL, true);
     for (struct node *node = s->nodes; node != NULL; node = node->next) {
         if (v.err == ERR_OK)
@@ -553,6 +561,14 @@ void sim_disk_set_pace(struct disk *d, void (*pace)(void *ctx, enum sim_disk_op 
     struct sim *s = enter(d);
     s->pace = pace;
     s->pace_ctx = ctx;
+    (void)leave(s, ERR_OK);
+}
+
+void sim_disk_set_meanwhile(struct disk *d, void (*meanwhile)(void *ctx), void *ctx)
+{
+    struct sim *s = enter(d);
+    s->meanwhile = meanwhile;
+    s->meanwhile_ctx = ctx;
     (void)leave(s, ERR_OK);
 }
 

@@ -64,6 +64,9 @@ const char *sim_disk_op_name(enum sim_disk_op op);
 /* Called within each operation before it is done: a slow disk moves a clock there. NULL: none. It
  * must not call the disk. */
 void sim_disk_set_pace(struct disk *d, void (*pace)(void *ctx, enum sim_disk_op op), void *ctx);
+/* Called before each read and sync of everything, which other threads do something during: it may
+ * call the disk, and should see to it that it is not called within itself. NULL: none. */
+void sim_disk_set_meanwhile(struct disk *d, void (*meanwhile)(void *ctx), void *ctx);
 
 /* Bytes all files together may have; ERR_NO_SPACE beyond. 1 TiB at first. */
 void sim_disk_set_capacity(struct disk *d, uint64_t bytes);

@@ -74,6 +74,8 @@ struct sim {
     enum sim_disk_op failed;
     void (*pace)(void *ctx, enum sim_disk_op op);
     void *pace_ctx;
+    void (*meanwhile)(void *ctx);
+    void *meanwhile_ctx;
     uint64_t counts[SIM_DISK_OPS], changes;
 };
 

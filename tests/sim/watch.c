@@ -64,6 +64,7 @@ static void lease_passed(struct look *at, struct watched_queue *q, const struct 
     }
     buf_reset(&q->last_holder);
     buf_put_span(&q->last_holder, doc->instance);
+    q->claimed_at = at->replayed ? 0 : at->now;
     struct instance *i = instance_named(at->world, doc->instance);
     if (i != NULL)
         i->row_gone[at->queue] = false;
@@ -121,6 +122,8 @@ static void look_t0(struct look *at, struct watched_queue *q, const struct sink_
         watch_fail(at, "T0 under start=earliest");
     if (doc->t_start != doc->t_end || doc->t_start > at->now)
         watch_fail(at, "T0 is not a moment that has been");
+    if (!at->replayed && doc->t_start < q->claimed_at)
+        watch_fail(at, "T0 is older than the look that found the queue");
     if (q->has_t0)
         watch_fail(at, "T0 was written twice");
     q->has_t0 = true;
@@ -131,6 +134,16 @@ static bool over_boundary(const struct look *at, const struct sink_intent *doc)
 {
     int64_t unit = watch_align_unit(at->world);
     return unit != 0 && time_floor(doc->t_start, unit) != time_floor(doc->t_end - 1, unit);
+}
+
+static bool of_live_queue(const struct look *at, uint64_t id)
+{
+    struct state *s = node_read_begin(at->world->node);
+    const struct queue *q =
+        state_queue_find(s, &TENANT_DEFAULT, span_str(world_queue_names[at->queue]));
+    bool live = q != NULL && q->id == id;
+    node_read_end(at->world->node);
+    return live;
 }
 
 static void look_intent(struct look *at, struct watched_queue *q, const struct kv_row *row)
@@ -153,6 +166,8 @@ static void look_intent(struct look *at, struct watched_queue *q, const struct k
             watch_fail(at, "the intent is not of the window behind the pointer");
         if (!at->replayed && doc.t_end + (int64_t)at->world->setup.guard_ms * 1000 > at->now)
             watch_fail(at, "a window ends above safeTime less the guard");
+        if (!at->replayed && at->world->one_by_one && !of_live_queue(at, doc.queue_id))
+            watch_fail(at, "an intent of a queue that is not the live one of its name");
         if (!at->replayed && over_boundary(at, &doc))
             watch_fail(at, "a window lies over a boundary");
         if (q->intent_version != 0 && doc.k <= q->intent_k)
@@ -168,6 +183,22 @@ static void look_intent(struct look *at, struct watched_queue *q, const struct k
     q->t_start = doc.t_start;
     q->t_end = doc.t_end;
     sink_intent_deinit(&doc);
+}
+
+/* What the pointer points to is in the bucket. */
+static void check_pointed(struct look *at, const struct sink_committed *doc)
+{
+    struct omap_row row;
+    struct lake_manifest m;
+    if (!omap_get(at->world->store.objects, doc->manifest, &row) ||
+        lake_manifest_parse(row.value, &m) != ERR_OK) {
+        watch_fail(at, "the pointer's manifest is not in the bucket");
+        return;
+    }
+    if (m.k != doc->k || m.t_end != doc->t_end || m.records != doc->records ||
+        m.bytes != doc->bytes)
+        watch_fail(at, "the pointer's manifest is of another window");
+    lake_manifest_deinit(&m);
 }
 
 static void look_committed(struct look *at, struct watched_queue *q, const struct kv_row *row)
@@ -192,8 +223,10 @@ static void look_committed(struct look *at, struct watched_queue *q, const struc
         watch_fail(at, "the pointer is of another window than the intent");
     world_trace(at->world, "%s: window %llu is committed", world_queue_names[at->queue],
                 (unsigned long long)doc.k);
+    check_pointed(at, &doc);
     q->committed_version = row->version;
     q->committed_k = doc.k;
+    q->committed_t_end = doc.t_end;
     sink_committed_deinit(&doc);
 }
 
@@ -238,7 +271,7 @@ void watch_look(struct world *w, bool replayed)
 {
     struct span keys[3 * WORLD_QUEUES_MAX];
     struct kv_result result = {0};
-    if (!w->options->with_sink || w->node == NULL)
+    if (!w->options->with_sink || w->node == NULL || w->unwatched)
         return;
     struct look at = {.world = w, .replayed = replayed, .now = node_safe_time(w->node)};
     for (unsigned i = 0; i < 3 * w->queues; i++)
@@ -312,6 +345,30 @@ bool watch_accounts(void *world, struct span key)
         return !b->known || (not_negative(b->t_start) == t_start && b->t_end == t_end);
     }
     return false;
+}
+
+/* --- what is promised to readers --- */
+
+/* Everything acknowledged below an instance's completeThrough is in the lake. */
+void watch_check_complete(struct world *w)
+{
+    for (unsigned n = 0; n < w->n_instances; n++) {
+        for (unsigned q = 0; q < w->queues && instance_alive(&w->instances[n]); q++) {
+            int64_t through, t0 = w->watched[q].has_t0 ? w->watched[q].t0 : INT64_MIN;
+            if (w->setup.latest && !w->watched[q].has_t0)
+                continue; /* nobody knows yet where it begins */
+            if (!instance_complete_through(&w->instances[n], world_queue_names[q], &through))
+                continue;
+            for (size_t i = 0; i < w->ledger.n; i++) {
+                const struct ledger_record *r = w->ledger.records[i];
+                if (r->queue == q && r->stamp < through && r->stamp >= t0 &&
+                    r->stamp >= w->watched[q].committed_t_end && !ledger_optional(&w->ledger, r))
+                    world_fail(w, "%s: complete through %lld, but %s of %s is in no window",
+                               w->instances[n].name, (long long)through, r->transaction_id,
+                               world_queue_names[q]);
+            }
+        }
+    }
 }
 
 /* --- who holds what --- */

@@ -12,364 +12,13 @@
  * its number alone, so any of them can be left out and the others stay what they were (shrink.c). */
 #include "sim/world_internal.h"
 
-#include "base/log.h"
 #include "base/timefmt.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 #define QUIESCE_STEPS_MAX 400000u
 #define QUIET_LIVES_MAX 8u
-#define LOG_WIDTH 160u /* of a log line in a story */
-#define BUSY_STEPS 200000u
 #define BALLAST_BYTES (256u << 10)
-
-void world_fail(struct world *w, const char *format, ...)
-{
-    if (!w->result->ok)
-        return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->result->why, sizeof(w->result->why), format, args);
-    va_end(args);
-    w->result->why[strcspn(w->result->why, "\n")] = '\0'; /* a log line ends in one */
-    w->result->ok = false;
-}
-
-static void trace(struct world *w, bool shown, const char *format, va_list args)
-    __attribute__((format(printf, 3, 0)));
-static void trace(struct world *w, bool shown, const char *format, va_list args)
-{
-    char text[300];
-    int len = vsnprintf(text, sizeof(text), format, args);
-    double virtual_s = (double)(w->clock.mono - w->start_us) / 1e6;
-    w->moved = true;
-    for (int i = 0; i < len && i < (int)sizeof(text) - 1; i++) /* FNV-1a */
-        w->result->trace_hash = (w->result->trace_hash ^ (uint8_t)text[i]) * 0x100000001b3u;
-    w->result->trace_hash = (w->result->trace_hash ^ (uint64_t)w->clock.mono) * 0x100000001b3u;
-    w->result->trace_hash = (w->result->trace_hash ^ (uint64_t)w->clock.wall) * 0x100000001b3u;
-    if (shown)
-        printf("%6llu %11.6f s  %s\n", (unsigned long long)w->result->steps, virtual_s, text);
-}
-
-void world_trace(struct world *w, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    trace(w, w->options->trace != TRACE_NONE, format, args);
-    va_end(args);
-}
-
-void world_detail(struct world *w, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    trace(w, w->options->trace == TRACE_ALL, format, args);
-    va_end(args);
-}
-
-/* --- log --- */
-
-static struct {
-    struct world *world; /* whose sinks write */
-    enum world_trace trace;
-} log_lines;
-
-static void log_line(void *ctx, struct span line)
-{
-    (void)ctx;
-    if (log_lines.trace != TRACE_NONE) {
-        struct span text = line; /* less its own time, which is the wall clock's */
-        const uint8_t *space = memchr(line.ptr, ' ', line.len);
-        if (space != NULL)
-            text = span_sub(line, (size_t)(space - line.ptr) + 1, line.len);
-        bool acting = log_lines.world != NULL && log_lines.world->acting != NULL;
-        text.len -= text.len > 0 && text.ptr[text.len - 1] == '\n';
-        printf("%24s  | " SPAN_FMT "\n", acting ? log_lines.world->acting->name : "",
-               SPAN_ARG(span_sub(text, 0, text.len < LOG_WIDTH ? text.len : LOG_WIDTH)));
-    }
-    if (log_lines.world != NULL)
-        instance_log_line(log_lines.world, line);
-}
-
-static int64_t log_clock(void *ctx)
-{
-    (void)ctx;
-    return log_lines.world == NULL ? 0 : log_lines.world->clock.wall;
-}
-
-void world_log_install(enum world_trace trace)
-{
-    log_lines.trace = trace;
-    log_install(log_line, log_clock, NULL, false);
-}
-
-/* --- lives --- */
-
-static enum err open_db(void *ctx, struct db **out, struct error *error)
-{
-    (void)error;
-    struct world *w = ctx;
-    *out = w->db = sim_db_new(w->db_state);
-    return ERR_OK;
-}
-
-static void draw_setup(struct world *w)
-{
-    static const char *const compressions[] = {"zstd", "gzip", "none"};
-    static const char *const aligns[] = {"hour", "none", "day"};
-    /* some longer than the lag from which on a drain closes a window */
-    w->setup.window_ms =
-        500 + (unsigned)prng_below(&w->prng, prng_chance(&w->prng, 25) ? 40000 : 5000);
-    w->setup.guard_ms = (unsigned)prng_below(&w->prng, 800);
-    w->setup.checkpoint_every = 1 + (unsigned)prng_below(&w->prng, 4);
-    w->setup.compression = compressions[prng_below(&w->prng, 3)];
-    w->setup.align = aligns[prng_below(&w->prng, 3)];
-}
-
-enum err world_try_open_node(struct world *w, struct error *error)
-{
-    struct node_options o;
-    node_options_default(&o);
-    o.disk = w->disk;
-    o.open_db = open_db;
-    o.db_ctx = w;
-    o.clock = &w->clock.base;
-    o.entropy = &w->entropy.base;
-    o.manual = true;
-    o.wal_segment_bytes = 64u << 10;
-    o.segment_bytes = 16u << 10;
-    o.batch_max_commands = w->one_by_one ? 1 : 1 + (uint32_t)prng_below(&w->prng, 8);
-    o.log_handles_max = 2;
-    o.disk_high_pct = 100.0;
-    o.disk_low_pct = 100.0;
-    o.ballast_bytes = w->ballast_bytes;
-    return node_open(&o, &w->node, error);
-}
-
-/* A full disk may refuse the boot; then it must work as soon as there is room. */
-static bool open_node(struct world *w)
-{
-    struct error error = {0};
-    enum err err = world_try_open_node(w, &error);
-    if (err == ERR_NO_SPACE && w->full && !sim_disk_down(w->disk)) {
-        world_set_full(w, false);
-        err = world_try_open_node(w, &error);
-    }
-    storage_look(w);
-    if (err != ERR_OK && !sim_disk_down(w->disk) && !storage_failed(w))
-        world_fail(w, "the node does not open: %s", error.text);
-    return err == ERR_OK;
-}
-
-/* What was published holds, over restarts too: every later record is stamped above it. */
-static void check_safe_time(struct world *w)
-{
-    int64_t safe_time = node_safe_time(w->node);
-    if (safe_time < w->safe_time)
-        world_fail(w, "safeTime %lld was published, and now it is %lld", (long long)w->safe_time,
-                   (long long)safe_time);
-    w->safe_time = safe_time;
-}
-
-bool world_open_node(struct world *w)
-{
-    if (!open_node(w))
-        return false;
-    w->disturbed_us = w->clock.mono;
-    world_trace(w, "boot");
-    check_safe_time(w);
-    watch_look(w, true);
-    world_check_log(w);
-    kv_model_check(w->kv);
-    options_model_check(w->queue_options);
-    return true;
-}
-
-bool world_open(struct world *w)
-{
-    if (!world_open_node(w))
-        return false;
-    if (!w->options->with_sink)
-        return true;
-    draw_setup(w);
-    for (unsigned i = 0; i < w->n_instances; i++) {
-        if (w->calm || w->n_instances == 1 || prng_chance(&w->prng, 75))
-            instance_start(w, &w->instances[i]);
-    }
-    return true;
-}
-
-void world_judge(struct world *w, bool complete, struct lake_verdict *out)
-{
-    int64_t t0[WORLD_QUEUES_MAX];
-    for (unsigned i = 0; i < w->queues; i++)
-        t0[i] = w->watched[i].has_t0 ? w->watched[i].t0 : INT64_MIN;
-    lake_judge(&w->ledger, w->store.objects,
-               &(struct lake_names){world_queue_names, w->queues, world_partition_names}, t0,
-               complete, out);
-    if (!out->ok)
-        world_fail(w, "%s", out->why);
-}
-
-static void run_out_jobs(struct world *w)
-{
-    while (sim_executor_pump(&w->executor)) {
-        /* jobs only read; run out so that they hold no log */
-    }
-}
-
-void world_drop(struct world *w)
-{
-    run_out_jobs(w);
-    if (w->node != NULL)
-        node_abandon(w->node);
-    w->node = NULL;
-    instances_abandon(w);
-}
-
-void world_close(struct world *w)
-{
-    node_end(w->node);
-    run_out_jobs(w);
-    instances_free(w);
-    node_close(w->node);
-    w->node = NULL;
-}
-
-bool world_stopped(struct world *w)
-{
-    struct node_status status;
-    if (sim_disk_down(w->disk) || w->node == NULL)
-        return true;
-    node_status(w->node, &status);
-    /* Without threads nobody can wait for room inside an entry. */
-    bool no_room = w->full && strstr(status.failure, err_text(ERR_NO_SPACE)) != NULL;
-    if (status.stopped && !no_room && !storage_failed(w))
-        world_fail(w, "the node stopped: %s", status.failure);
-    return status.stopped;
-}
-
-bool world_pump_apply(struct world *w)
-{
-    if (!node_pump_apply(w->node))
-        return false;
-    check_safe_time(w);
-    world_detail(w, "applied, safe time %lld", (long long)w->safe_time);
-    watch_look(w, false);
-    return true;
-}
-
-/* Something to do at every moment: time hardly passes. */
-static void check_busy(struct world *w)
-{
-    if (w->result->steps - w->busy.steps < BUSY_STEPS)
-        return;
-    if (w->clock.mono - w->busy.mono_us < US_PER_SEC)
-        world_fail(w, "%u steps in less than a second", BUSY_STEPS);
-    w->busy.steps = w->result->steps;
-    w->busy.mono_us = w->clock.mono;
-}
-
-void world_do_next(struct world *w, int64_t most_us)
-{
-    int64_t next = INT64_MAX;
-    w->result->steps++;
-    check_busy(w);
-    if (w->store.violated)
-        world_fail(w, "%s", w->store.violation);
-    if (node_pump_log(w->node) || world_pump_apply(w) || instances_pump(w, &next) ||
-        sim_executor_pump(&w->executor))
-        return;
-    if (w->result->steps % 7 == 0 && node_pump_checkpoint(w->node))
-        return;
-    int64_t by = next == INT64_MAX ? 100000 : next - w->clock.mono;
-    sim_clock_advance(&w->clock, by < 1 ? 1 : by > most_us ? most_us : by);
-}
-
-static bool node_is_idle(struct world *w)
-{
-    struct node_status status;
-    node_status(w->node, &status);
-    return status.inflight == 0;
-}
-
-static void pass_time(struct world *w)
-{
-    int64_t next = INT64_MAX, by = (int64_t)prng_below(&w->prng, 20000);
-    if (!w->options->with_sink && prng_chance(&w->prng, 10))
-        by *= 100; /* nothing else makes the time pass */
-    bool busy = w->options->with_sink && instances_pump(w, &next);
-    if (!busy && next != INT64_MAX && next > w->clock.mono && prng_chance(&w->prng, 70))
-        by = next - w->clock.mono;
-    if (by > 5 * US_PER_SEC)
-        by = 5 * US_PER_SEC;
-    sim_clock_advance(&w->clock, by);
-    if (by > US_PER_SEC / 10 && !node_is_idle(w))
-        w->disturbed_us = w->clock.mono; /* a refresh may have waited for all of it */
-    node_pump_space(w->node);
-    if (w->full)
-        w->disturbed_us = w->clock.mono;
-    if (w->store.outage != OUTAGE_NONE && !w->calm && w->clock.mono >= w->outage_end_us)
-        world_end_outage(w);
-    world_detail(w, "%lld us pass", (long long)by);
-}
-
-static struct instance *any_instance(struct world *w)
-{
-    return &w->instances[prng_below(&w->prng, w->n_instances)];
-}
-
-static void pump(struct world *w, bool did, const char *what)
-{
-    if (did)
-        world_detail(w, "%s", what);
-}
-
-/* Now and then the power goes in the middle of it. */
-static void make_checkpoint(struct world *w)
-{
-    if (!w->calm && prng_chance(&w->prng, 1))
-        sim_disk_crash_after(w->disk, prng_below(&w->prng, 4));
-    pump(w, node_pump_checkpoint(w->node), "checkpoint");
-}
-
-/* One action. */
-static void act(struct world *w)
-{
-    int64_t next;
-    unsigned roll = (unsigned)prng_below(&w->prng, 100);
-    if ((roll < 13 && roll >= w->push_weight) || (w->calm && roll < 14))
-        roll = 99;
-    if (roll < 13)
-        world_push_any(w);
-    else if (roll < 14 && prng_chance(&w->prng, 15))
-        world_delete(w, (unsigned)prng_below(&w->prng, w->queues));
-    else if (roll < 32)
-        pump(w, node_pump_log(w->node), "log write");
-    else if (roll < 50)
-        (void)world_pump_apply(w);
-    else if (roll < 53)
-        make_checkpoint(w);
-    else if (roll < 70 && w->options->with_sink)
-        pump(w, instance_pump_sink(w, any_instance(w), &next), "a sink works");
-    else if (roll < 80)
-        pump(w, sim_executor_pump(&w->executor), "a job runs");
-    else if (roll < 88 && w->options->with_sink)
-        pump(w, instance_pump_bucket(any_instance(w), &next), "a request ends");
-    else
-        pass_time(w);
-    if (w->store.violated)
-        world_fail(w, "%s", w->store.violation);
-}
-
-static void step(struct world *w)
-{
-    w->result->steps++;
-    instances_tend(w);
-    act(w);
-    storage_look(w);
-}
 
 /* --- decisions --- */
 
@@ -439,7 +88,7 @@ static bool drain(struct world *w)
     if (w->store.outage != OUTAGE_NONE)
         world_end_outage(w);
     for (unsigned i = 0; i < QUIESCE_STEPS_MAX && !all_drained(w) && w->result->ok; i++) {
-        step(w);
+        world_step(w);
         if (world_stopped(w))
             break;
     }
@@ -462,6 +111,8 @@ static void end_life(struct world *w)
     struct lake_verdict verdict;
     if (w->options->with_sink && w->result->ok)
         world_judge(w, false, &verdict);
+    if (w->options->with_sink && w->result->ok && w->node != NULL)
+        watch_check_complete(w);
     if (how == 0 && world_stopped(w))
         how = 2;
     if (how == 0)
@@ -502,7 +153,7 @@ static void run_steps(struct world *w, uint64_t number)
         w->result->steps++;
         instances_tend(w);
         if (begin_decision(w, number))
-            act(w);
+            world_act(w);
         storage_look(w);
         end_decision(w, number);
         if (begin_decision(w, number + 1))
@@ -529,6 +180,41 @@ static void run_life(struct world *w)
 
 /* --- the last life --- */
 
+/* Nothing keeps the node from taking a push any more, though the disk had been full: within the
+ * seconds that it needs to see that. */
+static void check_goes_on(struct world *w)
+{
+    int64_t until = w->clock.mono + 10 * US_PER_SEC, at = w->clock.mono;
+    const struct ledger_record *last = NULL;
+    while (w->result->ok && (last == NULL || last->told != TOLD_QUEUED)) {
+        if (w->clock.mono > until || world_stopped(w)) {
+            world_fail(w, "pushes are refused though nothing is wrong any more");
+        } else if (w->clock.mono >= at && (last == NULL || last->told == TOLD_REFUSED)) {
+            world_push(w, 0, 1);
+            last = w->ledger.records[w->ledger.n - 1];
+            at = w->clock.mono + US_PER_SEC;
+        }
+        world_step(w);
+    }
+}
+
+/* Behind a checkpoint of everything only the log's last segment is left. */
+static void check_log_is_short(struct world *w)
+{
+    struct disk_list list = {0};
+    unsigned segments = 0;
+    while (node_pump_log(w->node) || world_pump_apply(w)) {
+    }
+    (void)node_pump_checkpoint(w->node);
+    if (disk_list(w->disk, "wal", &list, NULL) != ERR_OK)
+        world_fail(w, "the log's folder cannot be listed");
+    for (size_t i = 0; i < list.count; i++)
+        segments += strncmp(list.entries[i].name, "seg-", 4) == 0;
+    disk_list_deinit(&list);
+    if (segments != 1)
+        world_fail(w, "the log has %u segments behind a checkpoint of everything", segments);
+}
+
 /* One life without faults, until everything acknowledged is in the lake, and a drain: a window of
  * records that nobody waits for may be on its way. False when it has to be lived again. */
 static bool quiet_life(struct world *w)
@@ -537,15 +223,19 @@ static bool quiet_life(struct world *w)
     int64_t next;
     if (!world_open(w))
         return true;
+    check_goes_on(w);
     bool complete = !w->options->with_sink;
     for (unsigned i = 0; i < QUIESCE_STEPS_MAX && w->result->ok && !complete && !world_stopped(w);
          i++) {
-        step(w);
+        world_step(w);
         if (i % 2000 == 1999) {
             world_judge(w, false, &verdict);
             complete = verdict.missing == 0 || !verdict.ok;
+            watch_check_complete(w);
         }
     }
+    if (w->result->ok && !world_stopped(w))
+        check_log_is_short(w);
     if (!w->options->with_sink || !w->result->ok)
         return true;
     if (!drain(w) && w->result->ok)
@@ -626,20 +316,23 @@ void world_init(struct world *w, const struct world_options *options, struct wor
     w->start_us = w->clock.mono;
     w->disk = sim_disk_new(prng_u64(&w->prng));
     w->db_state = sim_db_state_new();
+    sim_disk_set_meanwhile(w->disk, world_meanwhile, w);
     storage_init(w);
     w->push_weight = 13;
+    w->delete_percent = prng_chance(&w->prng, 20) ? 90 : 15;
     sim_bucket_store_init(&w->store);
     ledger_init(&w->ledger);
     w->kv = kv_model_new(w);
     w->queue_options = options_model_new(w);
+    w->repeats = dedup_model_new(w);
     if (options->with_sink)
         init_sinks(w);
-    log_lines.world = w;
+    world_log_of(w);
 }
 
 void world_deinit(struct world *w)
 {
-    log_lines.world = NULL;
+    world_log_of(NULL);
     w->result->records = w->ledger.n;
     w->result->late = w->store.landed_late;
     w->result->statuses = w->store.statuses;
@@ -648,6 +341,7 @@ void world_deinit(struct world *w)
     watch_deinit(w);
     kv_model_free(w->kv);
     options_model_free(w->queue_options);
+    dedup_model_free(w->repeats);
     ledger_deinit(&w->ledger);
     sim_bucket_store_deinit(&w->store);
     sim_db_state_free(w->db_state);
@@ -659,9 +353,13 @@ void world_run(const struct world_options *options, struct world_result *out)
 {
     struct world w;
     world_init(&w, options, out);
-    for (w.life = 1; w.life <= options->lives && out->ok; w.life++)
+    unsigned last = options->last_life == 0 ? options->lives : options->last_life;
+    for (w.life = 1; w.life <= last && out->ok; w.life++) {
         run_life(&w);
-    if (out->ok)
+        if (!out->ok)
+            out->life = (unsigned)w.life;
+    }
+    if (out->ok && options->last_life == 0)
         quiesce(&w);
     if (w.node != NULL) /* it failed in a life whose end was left out */
         world_drop(&w);

@@ -26,6 +26,7 @@ struct world_options {
     /* For shrinking, world_decisions() of each; NULL = not wanted. */
     const uint8_t *skip; /* 1: this decision is left out */
     uint8_t *moved_out;  /* 1: it changed anything */
+    unsigned last_life;  /* nothing is played behind it; 0 = all lives, and the quiet one */
     /* For the simulator's own test: this many deletions are called wrong. 0 = none are. */
     unsigned deletions_wrong;
 };
@@ -35,6 +36,7 @@ struct world;
 struct world_result {
     bool ok;
     char why[1200];
+    unsigned life;  /* that it failed in; 0: the quiet one behind them */
     char note[300]; /* what a check measured */
     uint64_t steps, crashes, kills, drains, records, windows, deletions, full;
     /* Of sink instances alone: */
@@ -76,7 +78,7 @@ bool sweep_run(const struct world_options *options, enum sweep_event event, unsi
                struct world_result *out);
 
 /* Named stories with a fixed course: placement and outages of the bucket. */
-enum check_kind { CHECK_PLACEMENT, CHECK_OUTAGE, CHECK_CLOCK };
+enum check_kind { CHECK_PLACEMENT, CHECK_OUTAGE, CHECK_LAKE, CHECK_CLOCK };
 size_t check_count(void);
 const char *check_name(size_t check);
 enum check_kind check_kind(size_t check);

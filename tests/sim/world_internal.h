@@ -1,11 +1,13 @@
-/* What the world's files share: world.c (a seed's random life), faults.c (what befalls it),
+/* What the world's files share: world.c (a seed's random lives), boot.c (their begins and ends),
+ * steps.c (one thing after another), tell.c (what is said of them), faults.c (what befalls it),
  * storage_faults.c (what befalls its disk), clients.c (pushes, deletions, and reading back), instances.c (the sinks over the node), watch.c
- * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories;
- * clock_checks.c those of the clock), kv_model.c and options_model.c (other clients),
+ * (what the sinks' KV rows may do), sweep.c (one event at every step), checks.c (named stories,
+ * made of story.c; clock_checks.c those of the clock), kv_model.c, options_model.c and dedup_model.c (other clients),
  * rules.c (the storage rules' failure schedules). */
 #ifndef TESTS_SIM_WORLD_INTERNAL_H
 #define TESTS_SIM_WORLD_INTERNAL_H
 
+#include "sim/dedup_model.h"
 #include "sim/kv_model.h"
 #include "sim/options_model.h"
 #include "sim/world.h"
@@ -16,6 +18,7 @@ extern const char *const world_partition_names[WORLD_PARTITIONS];
 /* What is the same for all sinks of a life. */
 struct sink_setup {
     unsigned ttl_ms, window_ms, guard_ms, checkpoint_every;
+    unsigned discovery_ms; /* 0: 100 */
     const char *compression, *align;
     bool latest; /* QUEEN_S3_START */
     bool http;   /* an S3 endpoint; else a folder. What a store does to errors is the same */
@@ -53,6 +56,8 @@ struct watched_queue {
     uint64_t lease_version, intent_version, committed_version;
     int64_t lease_expires;
     uint64_t intent_k, committed_k;
+    int64_t committed_t_end;
+    int64_t claimed_at;     /* when its holder took it; 0: not known */
     int64_t t_start, t_end; /* of the intent */
     bool has_t0;
     int64_t t0;
@@ -61,6 +66,9 @@ struct watched_queue {
     unsigned moves; /* to another instance than held it before */
     struct buf last_holder;
 };
+
+/* What a thread is doing that others go on beside. */
+enum waiting { WAITS_NONE, WAITS_CHECKPOINT, WAITS_JOB };
 
 struct world {
     const struct world_options *options;
@@ -76,6 +84,11 @@ struct world {
     struct ledger ledger;
     struct kv_model *kv;
     struct options_model *queue_options;
+    struct dedup_model *repeats;
+    struct {
+        bool known;
+        uint64_t offset;
+    } next[WORLD_QUEUES_MAX][WORLD_PARTITIONS]; /* that a new record is to get */
     int64_t last_stamp; /* of an answered command: the next one's is later */
     struct node *node;
     unsigned queues; /* how many of the names are used */
@@ -84,11 +97,14 @@ struct world {
     struct instance *acting; /* whose step runs: log lines are its */
     struct sink_setup setup;
     struct watched_queue watched[WORLD_QUEUES_MAX];
-    int64_t safe_time;     /* the last one published */
-    bool moved;            /* something happened since the decision began */
-    int64_t start_us;      /* monotonic time of the beginning */
-    bool one_by_one;       /* entries of one command each: what an entry did can be told apart */
-    bool calm;             /* faults off, no new pushes */
+    int64_t safe_time;  /* the last one published */
+    bool moved;         /* something happened since the decision began */
+    int64_t start_us;   /* monotonic time of the beginning */
+    bool one_by_one;    /* entries of one command each: what an entry did can be told apart */
+    bool calm;          /* faults off, no new pushes */
+    enum waiting waits; /* may others go on meanwhile? */
+    unsigned delete_percent;
+    bool unwatched;        /* the watch looks away: an older copy of everything was put back */
     bool full;             /* the disk has little or no room left */
     int64_t disturbed_us;  /* when leases were last lost without anybody's mistake */
     int64_t outage_end_us; /* of the random life */
@@ -107,13 +123,19 @@ struct world {
     unsigned push_weight; /* of 100 steps */
 };
 
+/* world.c */
 void world_init(struct world *w, const struct world_options *options, struct world_result *result);
 void world_deinit(struct world *w);
+
+/* tell.c */
 /* Records the first thing that is wrong. */
 void world_fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A line of the story, and one of its details. */
 void world_trace(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void world_detail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void world_log_of(struct world *w); /* whose sinks write log lines */
+
+/* boot.c */
 bool world_open(struct world *w); /* node, check of the log, sinks; false when it does not open */
 ERR_CHECK enum err world_try_open_node(struct world *w, struct error *error); /* just that */
 /* Node and check of the log only. */
@@ -124,7 +146,14 @@ bool world_stopped(struct world *w);
 /* The node's orderly end; every sink is drained. */
 void world_close(struct world *w);
 void world_judge(struct world *w, bool complete, struct lake_verdict *out);
+/* What was published holds, over restarts too: every later record is stamped above it. */
+void world_check_safe_time(struct world *w);
+
+/* steps.c */
 bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it */
+void world_act(struct world *w);        /* one action of a random life */
+void world_meanwhile(void *world);      /* others, while one waits for the storage */
+void world_step(struct world *w);       /* the same, counted and looked at */
 /* Does one thing; time passes only when nothing else is to be done, up to most_us of it. */
 void world_do_next(struct world *w, int64_t most_us);
 
@@ -177,6 +206,8 @@ void instance_log_line(struct world *w, struct span line);
 /* A number behind `"name":` in the instance's status; UINT64_MAX when it is not there. */
 uint64_t instance_status_number(struct instance *i, const char *name);
 bool instance_status_has(struct instance *i, const char *text);
+/* False: it says nothing of the queue. */
+bool instance_complete_through(struct instance *i, const char *queue, int64_t *us_out);
 uint64_t instance_metric(struct instance *i, const char *name); /* without labels but tenant */
 
 /* watch.c */
@@ -185,6 +216,7 @@ void watch_init(struct world *w);
 void watch_look(struct world *w, bool replayed);
 bool watch_accounts(void *world, struct span key);
 void watch_deinit(struct world *w);
+void watch_check_complete(struct world *w);
 unsigned watch_free_queues(const struct world *w); /* that are known and leased by nobody */
 unsigned watch_held(const struct world *w, const struct instance *i);
 unsigned watch_moves(const struct world *w);

@@ -1174,6 +1174,18 @@ TEST(a_full_disk_refuses_pushes_507)
          "[{\"op\":\"put\",\"ns\":\"a\",\"key\":\"k\",\"value\":1,\"forever\":true}]", 507,
          "{\"error\":\"storage is full: writes that grow it are "
          "refused\",\"code\":\"storage_full\"}");
+    call(&c, "PUT", KV "/a/k", "{\"value\":1,\"forever\":true}", 507,
+         "{\"error\":\"storage is full: writes that grow it are "
+         "refused\",\"code\":\"storage_full\"}");
+    call(&c, "DELETE", KV "/a/k", NULL, 200,
+         "{\"index\":0,\"op\":\"delete\",\"applied\":false,\"reason\":\"absent\",\"key\":\"k\","
+         "\"value\":null,\"version\":0}");
+    call(
+        &c, "POST", KV "", "[{\"op\":\"check\",\"ns\":\"a\",\"key\":\"k\",\"expect\":0}]", 200,
+        "{\"results\":[{\"index\":0,\"op\":\"check\",\"applied\":true,\"key\":\"k\",\"value\":null,"
+        "\"version\":0}]}");
+    call(&c, "GET", KV "/a/k", NULL, 200,
+         "{\"index\":0,\"op\":\"get\",\"found\":false,\"key\":\"k\"}");
     call(&c, "DELETE", "/api/v1/resources/queues/q", NULL, 200,
          "{\"deleted\":false,\"existed\":false,\"queue\":\"q\",\"message\":\"Queue not found, "
          "nothing "
@@ -1182,6 +1194,26 @@ TEST(a_full_disk_refuses_pushes_507)
         http_client_call(&c, "GET", "/metrics/prometheus", (struct span){NULL, 0});
     CHECK(memmem(r.body.ptr, r.body.len, "\nqueen_raft_storage_full 1\n", 27) != NULL);
     http_reply_deinit(&r);
+    http_client_close(&c);
+    broker_stop(&b);
+}
+
+TEST(a_kv_call_larger_than_an_entry_is_413)
+{
+    struct broker b;
+    broker_start(&b, &(struct setup){.entry_max_bytes = 4096});
+    struct http_client c = broker_connect(&b);
+    struct buf body = BUF_INIT;
+    buf_puts(&body, "{\"forever\":true,\"value\":\"");
+    for (unsigned i = 0; i < 4096; i++)
+        buf_putc(&body, 'x');
+    buf_puts(&body, "\"}");
+    buf_putc(&body, 0);
+    call(&c, "PUT", KV "/a/k", (const char *)body.ptr, 413,
+         "{\"error\":\"payload_too_large\",\"reason\":\"kv_value_too_large\",\"detail\":\"the call "
+         "is "
+         "larger than QUEEN_RAFT_ENTRY_MAX_BYTES allows\"}");
+    buf_deinit(&body);
     http_client_close(&c);
     broker_stop(&b);
 }
@@ -1201,6 +1233,10 @@ TEST(a_stopped_node_answers_503_and_says_so_in_health)
                    "{\"error\":\"this node is stopped or stopping\",\"code\":\"retry\"}");
         http_reply_deinit(&r);
     }
+    call(&c, "DELETE", KV "/a/k", NULL, 503,
+         "{\"error\":\"kv_unavailable\",\"reason\":\"kv_retry\",\"detail\":\"this node is stopped "
+         "or "
+         "stopping\"}");
     struct http_reply r = http_client_call(&c, "GET", "/health", (struct span){NULL, 0});
     CHECK_EQ(r.status, 503);
     CHECK(json_valid(buf_span(&r.body), 10, NULL));

@@ -698,6 +698,12 @@ TEST(kv_sizes_are_limited)
     buf_puts(&body, "\"}]");
     refuses_kv(buf_span(&body), 413, "payload_too_large", "kv_key_too_large", "operation 0");
     buf_reset(&body);
+    buf_puts(&body, "[{\"op\":\"getPrefix\",\"ns\":\"a\",\"prefix\":\"p\",\"after\":\"");
+    for (unsigned i = 0; i < 70000; i++)
+        buf_putc(&body, 'x');
+    buf_puts(&body, "\"}]");
+    refuses_kv(buf_span(&body), 400, "kv_bad_request", "kv_bad_key", "after is 70000 bytes");
+    buf_reset(&body);
     buf_puts(&body, "[{\"op\":\"get\",\"ns\":\"a\",\"key\":\"");
     put_nested(&body, "k", 513, "", "");
     buf_puts(&body, "\"}]");

@@ -769,6 +769,136 @@ TEST(sizes_count_keys_and_values_of_each_namespace)
     rig_close(&r);
 }
 
+/* Pages through a prefix; counts what comes and the pages. */
+static size_t page_through(struct rig *r, bool with_expired, size_t *pages_out)
+{
+    struct kv_op o = op(KV_GET_PREFIX, "k");
+    struct buf after = BUF_INIT;
+    size_t rows = 0;
+    bool more = true;
+    o.limit = 1000;
+    o.with_expired = with_expired;
+    for (*pages_out = 0; more; ++*pages_out) {
+        const struct kv_op_result *got = look(r, &o, 1);
+        rows += got->n_rows;
+        more = got->truncated;
+        CHECK_EQ(got->has_next, more);
+        CHECK(!more || span_cmp(got->next_after, o.after) > 0);
+        buf_reset(&after);
+        buf_put_span(&after, got->next_after);
+        o.after = buf_span(&after);
+    }
+    buf_deinit(&after);
+    return rows;
+}
+
+/* Goal: a page looks at a bounded number of rows, and paging finds every live one all the same.
+ * Method: three live rows among many dead ones, which are first expired and there, then removed. */
+TEST(a_page_that_passes_many_dead_rows_ends_early)
+{
+    enum { DEAD = 35000 };
+    struct rig r;
+    size_t pages;
+    rig_open(&r);
+    for (unsigned i = 0; i <= DEAD; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "k%05u", i);
+        (void)one(&r, put_for(key, i % (DEAD / 2) == 0 ? 0 : 100000));
+    }
+    (void)next_entry(&r, 200000 * US_PER_SEC);
+    CHECK_EQ(page_through(&r, false, &pages), 3);
+    CHECK_EQ(pages, 4);
+    CHECK_EQ(page_through(&r, true, &pages), DEAD + 1);
+    expire(&r, SIZE_MAX);
+    CHECK_EQ(size_of(&r, "").rows, 3);
+    CHECK_EQ(page_through(&r, true, &pages), 3);
+    CHECK_EQ(pages, 4);
+    rig_reopen(&r);
+    CHECK_EQ(page_through(&r, false, &pages), 3);
+    CHECK_EQ(pages, 1);
+    rig_close(&r);
+}
+
+TEST(a_listing_may_show_what_expired)
+{
+    struct rig r;
+    rig_open(&r);
+    const struct kv_op ops[] = {put_for("a", 0), put_for("b", 1), put_for("c", 100)};
+    (void)call(&r, 1, ops, 3);
+    (void)next_entry(&r, 10 * US_PER_SEC);
+    struct kv_op o = op(KV_GET_PREFIX, "");
+    o.limit = 10;
+    CHECK_EQ(look(&r, &o, 1)->n_rows, 2);
+    o.with_expired = true;
+    const struct kv_op_result *got = look(&r, &o, 1);
+    CHECK_EQ(got->n_rows, 3);
+    CHECK(!got->rows[0].expired);
+    CHECK(got->rows[1].expired);
+    CHECK_TEXT(got->rows[1].key, "b");
+    CHECK(!got->rows[2].expired);
+    rig_close(&r);
+}
+
+static void append_namespace(void *ctx, struct span ns, const struct kv_size *size)
+{
+    buf_put_span(ctx, ns);
+    buf_printf(ctx, "=%llu ", (unsigned long long)size->rows);
+}
+
+static void list(struct rig *r, size_t limit, struct buf *out)
+{
+    struct buf after = BUF_INIT;
+    bool more = true;
+    unsigned calls = 0;
+    buf_reset(out);
+    while (more) {
+        CHECK(++calls < 20);
+        CHECK_EQ(
+            kv_namespaces(r->s, &TENANT_DEFAULT, &after, limit, append_namespace, out, &more, NULL),
+            ERR_OK);
+    }
+    buf_deinit(&after);
+}
+
+TEST(namespaces_are_listed_in_pages)
+{
+    static const char *const names[] = {"b", "a", "b.c", "a-", "b0"};
+    struct rig r;
+    struct buf text = BUF_INIT;
+    struct kv_op elsewhere = put("k", "1");
+    struct tenant_id other = TENANT_DEFAULT;
+    rig_open(&r);
+    list(&r, 3, &text);
+    CHECK_EQ(text.len, 0);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        for (size_t j = 0; j <= i; j++) {
+            char key[2] = {(char)('a' + j), 0};
+            struct kv_op o = put(key, "1");
+            o.ns = span_str(names[i]);
+            (void)one(&r, o);
+        }
+    }
+    other.bytes[15] = 2; /* another tenant's are not listed */
+    struct buf body = BUF_INIT;
+    kv_encode(&body, &other, &elsewhere, 1);
+    struct apply_context at = next_entry(&r, 1);
+    CHECK_EQ(kv_apply(r.s, &at, buf_span(&body), NULL, NULL), ERR_OK);
+    for (size_t limit = 1; limit <= 6; limit++) {
+        list(&r, limit, &text);
+        CHECK_TEXT(buf_span(&text), "a=2 a-=4 b=1 b.c=3 b0=5 ");
+    }
+    struct kv_op gone = op(KV_DELETE, "a");
+    gone.ns = SPAN_LIT("b");
+    (void)one(&r, gone);
+    for (size_t limit = 1; limit <= 6; limit++) {
+        list(&r, limit, &text);
+        CHECK_TEXT(buf_span(&text), "a=2 a-=4 b.c=3 b0=5 ");
+    }
+    buf_deinit(&body);
+    buf_deinit(&text);
+    rig_close(&r);
+}
+
 TEST(damaged_rows_of_index_and_size_are_found)
 {
     const struct {

@@ -529,6 +529,22 @@ TEST(queues_are_a_star_or_a_list)
     sink_boot_settings_deinit(&b);
 }
 
+/* As many as fit into one variable, each twice: no cost that grows with their square. */
+TEST(a_long_list_of_queues_is_read_soon)
+{
+    struct env e = file_env();
+    struct buf list = BUF_INIT;
+    for (unsigned i = 0; i < 20000; i++)
+        buf_printf(&list, "%x,%x,", i, i);
+    buf_putc(&list, '\0');
+    set(&e, "QUEUES", (const char *)list.ptr);
+    struct sink_boot_settings b = read_ok(&e);
+    CHECK_EQ(b.sink.n_queues, 20000);
+    CHECK(strcmp(b.sink.queues[19999], "4e1f") == 0);
+    sink_boot_settings_deinit(&b);
+    buf_deinit(&list);
+}
+
 TEST(spellings_ignore_case)
 {
     static const struct {
