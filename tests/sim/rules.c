@@ -341,13 +341,14 @@ static void sync_fails(struct world *w, bool in_checkpoint, enum err how)
 }
 
 /* What was refused stays so, whatever of it had reached the disk. */
-static void write_without_space(struct world *w, bool goes_on)
+static void write_without_space(struct world *w, bool goes_on, bool with_deletions)
 {
-    checkpoint(w); /* which prepares a segment: something to give up */
+    if (with_deletions)
+        checkpoint(w); /* which prepares a segment: something to give up */
     sim_disk_fail_next(w->disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
     world_push(w, 0, 1);
-    world_delete(w, 1); /* they need no room, and go into what was kept back */
-    world_delete(w, 2);
+    for (unsigned q = 1; q < 3 && with_deletions; q++)
+        world_delete(w, q); /* they need no room, and go into what was kept back */
     settle(w);
     if (w->outstanding > 0)
         world_fail(w, "%u requests have no answer", w->outstanding);
@@ -372,7 +373,7 @@ static bool failed_sync(struct world *w, unsigned turn)
     if (turn % 3 < 2)
         sync_fails(w, turn % 3 == 1, turn % 2 == 0 ? ERR_IO : ERR_NO_SPACE);
     else
-        write_without_space(w, turn % 2 == 0);
+        write_without_space(w, turn % 2 == 0, turn / 6 % 2 == 0);
     return turn + 1 < 6 * LUCK;
 }
 
