@@ -279,6 +279,7 @@ enum err configure_apply(struct state *s, struct apply_context *at, struct span 
 enum err queue_delete_apply(struct state *s, struct apply_context *at, struct span body,
                             bool *existed_out, struct error *error)
 {
+    (void)at; /* deletion mints nothing and stamps nothing */
     struct cursor c = {body, false};
     struct tenant_id tenant;
     bool known = tenant_get(&c, &tenant);
@@ -287,10 +288,8 @@ enum err queue_delete_apply(struct state *s, struct apply_context *at, struct sp
         return error_set(error, ERR_CORRUPT, "a queue delete command does not decode");
 
     struct queue *q = state_queue_find(s, &tenant, name);
-    if (q != NULL) {
-        at->deleted = q->id; /* the queue struct may be gone after the next call */
+    if (q != NULL)
         state_queue_delete(s, q);
-    }
     if (existed_out != NULL)
         *existed_out = q != NULL;
     return ERR_OK;

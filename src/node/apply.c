@@ -173,10 +173,7 @@ static enum err apply_locked(struct node *n, const struct node_entry *entry,
         if (request != NULL)
             request->now = at.now;
         atomic_fetch_add(&n->applied_bytes, body.len);
-        at.deleted = 0;
         TRY(apply_command(n, &at, type, body, request, error));
-        if (at.deleted != 0)
-            touched_add(n, at.deleted); /* who waits for its records is told */
         at.ordinal++;
         at.now++;
         at.minted = 0;

@@ -119,8 +119,8 @@ void node_log_unref(struct node *n, struct qlog *log);
 /* A reader found damage in a queue log: the node stops, naming it (storage rule 4). Any thread. */
 void node_damaged(struct node *n, const struct error *error);
 
-/* Called on the apply thread after an entry was published, once per queue it appended to or deleted,
- * and then once with queue_id 0 for every entry. Up to 4 hooks, added by one thread; one that is
+/* Called on the apply thread after an entry was published, once per queue it appended to, and once
+ * with queue_id 0 for every entry. Up to 4 hooks, added by one thread; one that is
  * added late misses what was applied before it. Must not block. */
 typedef void (*node_hook_fn)(void *ctx, uint64_t queue_id);
 void node_add_hook(struct node *n, node_hook_fn fn, void *ctx);

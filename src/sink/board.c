@@ -231,7 +231,7 @@ static void put_sink(struct json_writer *w, const struct sink *s, int64_t now)
     put_placement(w, s);
     json_key(w, "queues");
     json_begin_array(w);
-    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++)
+    for (size_t i = 0; i < s->n_slots; i++)
         put_queue(w, sink_task_row(s->slots[i]->task));
     json_end_array(w);
     json_key(w, "restarts");
@@ -290,7 +290,6 @@ void sink_status_put(struct sink *s, struct buf *out)
     put_pins(s, &pins); /* before the lock: it takes the state's */
     json_writer_init(&w, out);
     pthread_mutex_lock(&s->lock);
-    sink_look_idle(s);
     json_begin_object(&w);
     json_key(&w, "controlPlane");
     json_begin_object(&w);

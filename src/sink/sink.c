@@ -55,7 +55,6 @@ enum err sink_start(const struct sink_options *options, struct sink **out, struc
     buf_put_uuid(&s->tenant_text, &tenant);
     s->ttl_us = (int64_t)lease_ttl_seconds(s->node->lease_ttl_ms) * 1000000;
     s->run_last = &s->run_first;
-    s->refreshes_last = &s->refreshes;
     s->bucket.reachable = -1;
     s->started_us = clock_mono_us(options->clock);
     atomic_init(&s->clock_next, INT64_MAX);
@@ -160,8 +159,7 @@ static void free_everything(struct sink *s)
     for (size_t i = 0; i < s->n_slots; i++)
         sink_slot_free(s->slots[i]);
     mem_free(s->slots);
-    for (unsigned h = 0; h < SLOT_HEAPS; h++)
-        mem_free(s->heaps[h]);
+    mem_free(s->timers);
     mem_free(s->threads);
     map64_deinit(&s->watchers);
     sink_unit_deinit(s);
@@ -177,18 +175,6 @@ static void free_everything(struct sink *s)
 }
 
 #define FREE_WAIT_US 2000000
-
-/* Ops that were not sent. Locked; lets go of the lock meanwhile. */
-static void free_waiting(struct sink *s, struct op *op)
-{
-    while (op != NULL) {
-        struct op *next = op->next;
-        pthread_mutex_unlock(&s->lock);
-        sink_op_free(op);
-        pthread_mutex_lock(&s->lock);
-        op = next;
-    }
-}
 
 void sink_free(struct sink *s)
 {
@@ -222,8 +208,13 @@ void sink_free(struct sink *s)
             op = next;
         }
     }
-    free_waiting(s, s->rereads);
-    free_waiting(s, s->refreshes);
+    for (struct op *op = s->rereads; op != NULL;) {
+        struct op *next = op->next;
+        pthread_mutex_unlock(&s->lock);
+        sink_op_free(op);
+        pthread_mutex_lock(&s->lock);
+        op = next;
+    }
     while (s->alive != NULL && sink_now(s) < until)
         (void)cond_wait_us(&s->idle, &s->lock, until - sink_now(s));
     bool out = s->alive != NULL;

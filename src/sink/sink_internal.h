@@ -1,6 +1,5 @@
 /* The driver's insides, shared by sink.c (start and end), sink_slot.c (slots, timers, ops),
- * sink_run.c (run queue, workers), sink_ops.c (carrying actions out), sink_refresh.c (lease refreshes
- * together), sink_jobs.c (blocking jobs),
+ * sink_run.c (run queue, workers), sink_ops.c (carrying actions out), sink_jobs.c (blocking jobs),
  * probe.c (the bucket's state), sink_unit.c (presence, listing), board.c (status) and sink_metrics.c.
  *
  * Everything of struct sink below "under lock" is; a task is stepped under the lock too (a step is
@@ -56,13 +55,6 @@ enum slot_pending {
     SLOT_CLOCK = 64, /* the moment to ask for a clock entry */
 };
 
-/* Slots by what they wait for: the earliest is found without a look at the others. */
-enum slot_heap {
-    HEAP_TIMER, /* the earlier of wake_us and ask_us */
-    HEAP_CLOCK, /* clock_us */
-    SLOT_HEAPS,
-};
-
 struct op;
 
 struct slot {
@@ -76,10 +68,8 @@ struct slot {
     struct slot *next_run;
     struct op *inbox_first, **inbox_last;
     struct sink_wishes wishes;
-    int64_t wake_us, ask_us;    /* monotonic; INT64_MAX none */
-    int64_t clock_us;           /* broker time the hook wakes it at; INT64_MAX none */
-    size_t heap_at[SLOT_HEAPS]; /* places in the heaps, from 1 */
-    bool watched;               /* nothing that was appended since the last look went unnoticed */
+    int64_t wake_us, ask_us; /* monotonic; INT64_MAX none */
+    size_t timer_at;         /* place in the timer heap, from 1; 0 = not in it */
     bool counted, owned, ever_owned, ended, forced;
     uint64_t buffered;
     uint64_t build_op, checkpoint_op; /* the latest ones: an older one's result is of a run that
@@ -121,9 +111,8 @@ struct op {
     /* KV */
     struct node_request request;
     bool is_read;
-    bool is_refresh; /* went with others: the answer is in `result` */
     unsigned tries;
-    struct kv_op read; /* or the write of a refresh */
+    struct kv_op read;
     struct span read_keys[3];
     struct kv_result result;
     enum sink_kv_outcome outcome;
@@ -172,8 +161,7 @@ struct sink {
     size_t n_threads;
     atomic_bool cancel; /* of builds: the grace is over, or the sink goes */
     /* The hook's fast path. */
-    _Atomic int64_t clock_next;  /* smallest broker time a task waits for */
-    _Atomic int64_t hooked_time; /* safeTime of the last entry whose appends were all told of */
+    _Atomic int64_t clock_next; /* smallest broker time a task waits for */
     _Atomic unsigned append_watchers;
 
     pthread_mutex_t lock;
@@ -184,8 +172,8 @@ struct sink {
     struct slot **slots; /* sorted by name */
     size_t n_slots, cap_slots;
     struct slot *run_first, **run_last;
-    struct slot **heaps[SLOT_HEAPS]; /* from 1: [1, n_slots] */
-    size_t cap_heaps;
+    struct slot **timers; /* heap, from 1 */
+    size_t n_timers, cap_timers;
     struct map64 watchers; /* queue id -> slot that waits for appends */
     uint32_t counts, held;
     size_t ended; /* slots whose task is over */
@@ -198,10 +186,9 @@ struct sink {
         enum unit_phase phase;
         bool running;
         struct op *inbox_first, **inbox_last;
-        bool in_flight;     /* probe, beat or leave */
-        int64_t next_us;    /* of the probe, of the next beat, of the leave's retry */
-        int64_t list_us;    /* next listing; INT64_MAX none */
-        uint64_t listed_id; /* queues with ids below it were listed; its worker's */
+        bool in_flight;  /* probe, beat or leave */
+        int64_t next_us; /* of the probe, of the next beat, of the leave's retry */
+        int64_t list_us; /* next listing; INT64_MAX none */
         unsigned failures;
         uint32_t nodes; /* counted so far over the pages of a beat */
         struct lease presence;
@@ -216,9 +203,11 @@ struct sink {
         struct buf error;
         bool logged;        /* the error: once at least, or left out for the limit */
         int64_t checked_at; /* wall; 0 never */
+        int64_t tried_us;   /* the same moment, monotonic */
         bool has_answered;  /* anything, with an HTTP status */
     } bucket;
     struct {
+        bool again;         /* one that is not the start's is on its way */
         bool bare;          /* the HEAD gave no reason: a LIST is asked */
         bool no_reason_yet; /* nor did anything before it */
         unsigned head_code; /* of the HEAD before the LIST */
@@ -226,15 +215,12 @@ struct sink {
         struct bucket_clue head_clue;
         enum bucket_cause cause; /* of the last failure */
     } probe;
-    struct op *refreshes, **refreshes_last; /* lease writes that go together (sink_refresh.c) */
-    size_t n_refreshes;
     struct op *rereads; /* KV reads that wait for a clock entry */
     int64_t reread_us;
     bool entry_applied; /* since the last reread */
 };
 
 /* sink_run.c */
-void sink_look_idle(struct sink *s); /* brings the rows of idle tasks up to date; locked */
 void sink_entry_applied(void *ctx, uint64_t queue_id); /* the node's hook */
 void sink_worker(void *ctx);
 
@@ -242,13 +228,8 @@ void sink_worker(void *ctx);
 int64_t sink_now(const struct sink *s);
 void sink_slot_poke(struct sink *s, struct slot *slot, unsigned pending); /* locked */
 struct slot *sink_slot_find(struct sink *s, struct span name);            /* locked */
-void sink_slot_timer(struct sink *s, struct slot *slot); /* after a change of its times; locked */
-void sink_slot_clock(struct sink *s, struct slot *slot, int64_t clock_us); /* locked */
-/* For a walk over all slots that takes long: before slot i. Now and then lets others have the lock,
- * the apply thread's hook above all; returns where to go on, as slots may have come before it. */
-size_t sink_slot_walk(const struct sink *s, size_t i); /* locked */
-/* The slot that comes first, NULL without one; locked. */
-struct slot *sink_slot_first(const struct sink *s, enum slot_heap heap);
+void sink_slot_add(struct sink *s, struct span name);                     /* locked */
+void sink_slot_timer(struct sink *s, struct slot *slot);                  /* locked */
 bool sink_tasks_ended(const struct sink *s); /* and none of their jobs is out; locked */
 void sink_slot_enqueue(struct sink *s, struct slot *slot); /* locked */
 int64_t sink_slot_due(const struct slot *slot);
@@ -259,28 +240,10 @@ void sink_op_release(struct op *op);    /* locked, or nobody is left; no longer 
 void sink_op_done(struct op *op);       /* the answer is there: takes the lock. Any thread */
 void sink_built_unref(struct built *b); /* locked */
 
-/* Names, one behind the other. */
-struct sink_names {
-    struct buf text;
-    size_t *ends;
-    size_t n, cap;
-};
-
-void sink_names_add(struct sink_names *names, struct span name);
-void sink_names_deinit(struct sink_names *names);
-void sink_slots_add(struct sink *s,
-                    const struct sink_names *names); /* those not there yet; locked */
-
-/* sink_refresh.c */
-void sink_refresh_add(struct op *op, const struct kv_op *write); /* not locked */
-bool sink_refresh_due(const struct sink *s);                     /* locked */
-void sink_refresh_send(struct sink *s); /* locked; lets go of the lock meanwhile */
-
 /* sink_ops.c: not locked */
 void sink_carry_out(struct slot *slot, const struct sink_actions *actions);
 void sink_op_event(struct op *op, struct sink_event *event); /* locked; pure */
 void sink_kv_submit(struct op *op, const struct kv_op *ops, size_t n);
-void sink_kv_outcome(struct op *op, enum err err, const struct kv_result *result);
 void sink_kv_read(struct op *op);
 void sink_bucket_submit(struct op *op);
 

@@ -129,7 +129,7 @@ static bool value_quoted(const struct slot *slot, double *out)
 static void put_queues(const struct sink *s, struct buf *out, enum metric_id id,
                        queue_value_fn value, const char *label)
 {
-    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++) {
+    for (size_t i = 0; i < s->n_slots; i++) {
         double v;
         struct span labels[] = {buf_span(&s->slots[i]->name), span_str(label)};
         if (value(s->slots[i], &v))
@@ -145,7 +145,7 @@ static void put_fetches(const struct sink *s, struct buf *out)
         queue_value_fn value;
     } results[] = {{"error", value_fetch_error}, {"ok", value_fetch_ok}};
 
-    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++) {
+    for (size_t i = 0; i < s->n_slots; i++) {
         for (size_t r = 0; r < 2; r++) {
             double v;
             struct span labels[] = {buf_span(&s->slots[i]->name), span_str(results[r].result)};
@@ -220,7 +220,6 @@ void sink_metrics_put(struct sink *s, struct buf *out)
     if (safe_lag < 0)
         safe_lag = 0;
     pthread_mutex_lock(&s->lock);
-    sink_look_idle(s);
     for (enum metric_id id = FAMILY_SINK_FIRST; id < FAMILY_COUNT; id++) {
         metrics_family(out, metric_family(id));
         put_samples(s, out, id, safe_lag);

@@ -5,7 +5,7 @@
 
 /* --- KV --- */
 
-void sink_kv_outcome(struct op *op, enum err err, const struct kv_result *result)
+static void kv_outcome(struct op *op, enum err err, struct kv_result *result)
 {
     op->err = err;
     switch (err) {
@@ -35,7 +35,7 @@ static void kv_done(struct node_request *request)
 {
     struct op *op = request->ctx;
 
-    sink_kv_outcome(op, request->err, &request->kv);
+    kv_outcome(op, request->err, &request->kv);
     sink_op_done(op);
 }
 
@@ -110,7 +110,7 @@ void sink_kv_read(struct op *op)
         pthread_mutex_unlock(&s->lock);
         return;
     }
-    sink_kv_outcome(op, err == ERR_OK && due ? ERR_TIMEOUT : err, &op->result);
+    kv_outcome(op, err == ERR_OK && due ? ERR_TIMEOUT : err, &op->result);
     sink_op_done(op);
 }
 
@@ -119,8 +119,6 @@ static void do_kv(struct op *op, const struct sink_action *action)
     if (action->kv.n == 1 && is_read(action->kv.ops[0].type)) {
         keep_read(op, &action->kv.ops[0]);
         sink_kv_read(op);
-    } else if (action->kv.purpose == SINK_KV_REFRESH) {
-        sink_refresh_add(op, &action->kv.ops[0]);
     } else {
         sink_kv_submit(op, action->kv.ops, action->kv.n);
     }
@@ -378,7 +376,7 @@ void sink_op_event(struct op *op, struct sink_event *event)
     case OP_KV:
         event->type = SINK_EVENT_KV;
         event->kv.outcome = op->outcome;
-        event->kv.result = op->is_read || op->is_refresh ? &op->result : &op->request.kv;
+        event->kv.result = op->is_read ? &op->result : &op->request.kv;
         break;
     case OP_LOOK_UP:
         event->type = SINK_EVENT_QUEUE;

@@ -10,15 +10,16 @@
 /* Wakes the tasks whose moment has come; the others' earliest one is the next to be told of. */
 static void watch_applied(struct sink *s)
 {
-    int64_t safe_time = node_safe_time(s->options.node);
-    struct slot *slot = sink_slot_first(s, HEAP_CLOCK);
+    int64_t safe_time = node_safe_time(s->options.node), next = INT64_MAX;
 
-    while (slot != NULL && slot->clock_us <= safe_time) {
-        sink_slot_poke(s, slot, SLOT_WAKE);
-        sink_slot_clock(s, slot, INT64_MAX);
-        slot = sink_slot_first(s, HEAP_CLOCK);
+    for (size_t i = 0; i < s->n_slots; i++) {
+        struct slot *slot = s->slots[i];
+        if (slot->wishes.clock_us <= safe_time)
+            sink_slot_poke(s, slot, SLOT_WAKE);
+        else if (slot->wishes.clock_us < next)
+            next = slot->wishes.clock_us;
     }
-    atomic_store(&s->clock_next, slot == NULL ? INT64_MAX : slot->clock_us);
+    atomic_store(&s->clock_next, next);
 }
 
 void sink_entry_applied(void *ctx, uint64_t queue_id)
@@ -37,7 +38,6 @@ void sink_entry_applied(void *ctx, uint64_t queue_id)
         pthread_mutex_unlock(&s->lock);
         return;
     }
-    atomic_store(&s->hooked_time, node_safe_time(s->options.node));
     if (node_safe_time(s->options.node) < atomic_load(&s->clock_next))
         return;
     pthread_mutex_lock(&s->lock);
@@ -58,56 +58,9 @@ static void watch_appends(struct sink *s, struct slot *slot, const struct sink_w
         map64_remove(&s->watchers, old);
         atomic_fetch_sub(&s->append_watchers, 1);
     }
-    if (!want || old != wishes->queue_id || !had)
-        slot->watched = false;
     if (want && map64_get(&s->watchers, wishes->queue_id) == NULL) {
         map64_put(&s->watchers, wishes->queue_id, slot);
         atomic_fetch_add(&s->append_watchers, 1);
-    }
-}
-
-/* The task looked before the hook knew that it waits: what came between the two is seen here. The
- * hook tells of whatever comes after. Not locked; true when there is something. */
-static bool came_unwatched(struct sink *s, uint64_t queue_id, uint64_t log_end)
-{
-    struct state *state = node_read_begin(s->options.node);
-    const struct queue *q = state_queue_by_id(state, queue_id);
-    bool came = q == NULL || q->dead || q->log_length != log_end;
-
-    node_read_end(s->options.node);
-    return came;
-}
-
-/* Lets go of the lock. */
-static void confirm_watch(struct sink *s, struct slot *slot)
-{
-    struct sink_wishes wishes = slot->wishes;
-
-    if (!wishes.append || slot->watched)
-        return;
-    pthread_mutex_unlock(&s->lock);
-    bool came = came_unwatched(s, wishes.queue_id, wishes.log_end);
-    pthread_mutex_lock(&s->lock);
-    slot->watched = !came;
-    if (came) {
-        slot->appended = true;
-        slot->pending |= SLOT_WAKE;
-    }
-}
-
-void sink_look_idle(struct sink *s)
-{
-    struct sink_event event = {
-        .safe_time = atomic_load(&s->hooked_time),
-        .mono_us = sink_now(s),
-        .wall_us = clock_wall_us(s->options.clock),
-    };
-
-    for (size_t i = 0; (i = sink_slot_walk(s, i)) < s->n_slots; i++) {
-        struct slot *slot = s->slots[i];
-        if (slot->watched && slot->wishes.append && !slot->running && slot->pending == 0 &&
-            slot->inbox_first == NULL)
-            sink_task_look_idle(slot->task, &event);
     }
 }
 
@@ -280,7 +233,6 @@ static void set_timers(struct sink *s, struct slot *slot, bool ask)
     slot->wake_us = wishes.timer_us;
     slot->ask_us = ask_us;
     sink_slot_timer(s, slot);
-    sink_slot_clock(s, slot, wishes.clock_us);
     if (wishes.clock_us < atomic_load(&s->clock_next))
         atomic_store(&s->clock_next, wishes.clock_us);
     if (wishes.clock_us <= node_safe_time(s->options.node))
@@ -303,7 +255,6 @@ static void run_slot(struct sink *s, struct slot *slot)
         if (op != NULL)
             sink_op_free(op);
         pthread_mutex_lock(&s->lock);
-        confirm_watch(s, slot);
         set_timers(s, slot, false);
     } else if (slot->pending & SLOT_CLOCK) {
         slot->pending &= ~(unsigned)SLOT_CLOCK;
@@ -320,9 +271,8 @@ static void run_slot(struct sink *s, struct slot *slot)
 
 static void collect_due(struct sink *s, int64_t now)
 {
-    struct slot *slot;
-
-    while ((slot = sink_slot_first(s, HEAP_TIMER)) != NULL && sink_slot_due(slot) <= now) {
+    while (s->n_timers > 0 && sink_slot_due(s->timers[1]) <= now) {
+        struct slot *slot = s->timers[1];
         if (slot->wake_us <= now) {
             slot->wake_us = INT64_MAX;
             sink_slot_poke(s, slot, SLOT_WAKE);
@@ -372,10 +322,6 @@ static bool work(struct sink *s, int64_t *next_out)
         s->unit.running = false;
         return true;
     }
-    if (sink_refresh_due(s)) { /* many were gathered */
-        sink_refresh_send(s);
-        return true;
-    }
     struct slot *slot = s->run_first;
     if (slot != NULL) {
         s->run_first = slot->next_run;
@@ -385,14 +331,9 @@ static bool work(struct sink *s, int64_t *next_out)
         run_slot(s, slot);
         return true;
     }
-    if (s->n_refreshes > 0) {
-        sink_refresh_send(s);
-        return true;
-    }
     *next_out = unit_due;
-    slot = sink_slot_first(s, HEAP_TIMER);
-    if (slot != NULL && sink_slot_due(slot) < *next_out)
-        *next_out = sink_slot_due(slot);
+    if (s->n_timers > 0 && sink_slot_due(s->timers[1]) < *next_out)
+        *next_out = sink_slot_due(s->timers[1]);
     if (s->rereads != NULL && s->reread_us < *next_out)
         *next_out = s->reread_us;
     return false;

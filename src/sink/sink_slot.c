@@ -9,61 +9,50 @@ int64_t sink_now(const struct sink *s)
     return clock_mono_us(s->options.clock);
 }
 
-/* --- heaps --- */
+/* --- timers: a heap of slots by the earlier of wake_us and ask_us --- */
 
 int64_t sink_slot_due(const struct slot *slot)
 {
     return slot->wake_us < slot->ask_us ? slot->wake_us : slot->ask_us;
 }
 
-static int64_t heap_key(enum slot_heap heap, const struct slot *slot)
+static void heap_place(struct sink *s, size_t at, struct slot *slot)
 {
-    return heap == HEAP_TIMER ? sink_slot_due(slot) : slot->clock_us;
+    s->timers[at] = slot;
+    slot->timer_at = at;
 }
 
-static void heap_place(struct sink *s, enum slot_heap heap, size_t at, struct slot *slot)
+static void heap_fix(struct sink *s, size_t at, struct slot *slot)
 {
-    s->heaps[heap][at] = slot;
-    slot->heap_at[heap] = at;
-}
-
-/* Puts the slot where it belongs, given that it may be at `at`. */
-static void heap_fix(struct sink *s, enum slot_heap heap, size_t at, struct slot *slot)
-{
-    struct slot **slots = s->heaps[heap];
-    int64_t key = heap_key(heap, slot);
-
-    while (at > 1 && heap_key(heap, slots[at / 2]) > key) {
-        heap_place(s, heap, at, slots[at / 2]);
+    while (at > 1 && sink_slot_due(s->timers[at / 2]) > sink_slot_due(slot)) {
+        heap_place(s, at, s->timers[at / 2]);
         at /= 2;
     }
-    for (size_t child = 2 * at; child <= s->n_slots; child = 2 * at) {
-        if (child < s->n_slots && heap_key(heap, slots[child + 1]) < heap_key(heap, slots[child]))
+    for (size_t child = 2 * at; child <= s->n_timers; child = 2 * at) {
+        if (child < s->n_timers &&
+            sink_slot_due(s->timers[child + 1]) < sink_slot_due(s->timers[child]))
             child++;
-        if (heap_key(heap, slots[child]) >= key)
+        if (sink_slot_due(s->timers[child]) >= sink_slot_due(slot))
             break;
-        heap_place(s, heap, at, slots[child]);
+        heap_place(s, at, s->timers[child]);
         at = child;
     }
-    heap_place(s, heap, at, slot);
+    heap_place(s, at, slot);
 }
 
 void sink_slot_timer(struct sink *s, struct slot *slot)
 {
-    heap_fix(s, HEAP_TIMER, slot->heap_at[HEAP_TIMER], slot);
+    heap_fix(s, slot->timer_at, slot);
 }
 
-void sink_slot_clock(struct sink *s, struct slot *slot, int64_t clock_us)
+static void heap_add(struct sink *s, struct slot *slot)
 {
-    if (slot->clock_us == clock_us)
-        return;
-    slot->clock_us = clock_us;
-    heap_fix(s, HEAP_CLOCK, slot->heap_at[HEAP_CLOCK], slot);
-}
-
-struct slot *sink_slot_first(const struct sink *s, enum slot_heap heap)
-{
-    return s->n_slots == 0 ? NULL : s->heaps[heap][1];
+    if (s->n_timers + 2 > s->cap_timers) {
+        s->cap_timers = s->cap_timers == 0 ? 16 : 2 * s->cap_timers;
+        s->timers = mem_grow(s->timers, s->cap_timers * sizeof(struct slot *));
+    }
+    s->n_timers++;
+    heap_fix(s, s->n_timers, slot);
 }
 
 /* --- slots --- */
@@ -108,117 +97,33 @@ struct slot *sink_slot_find(struct sink *s, struct span name)
     return s->slots[at];
 }
 
-#define WALK_PIECE 256u
-#define WALK_PAUSE_US 50
-
-size_t sink_slot_walk(const struct sink *s, size_t i)
+void sink_slot_add(struct sink *s, struct span name)
 {
-    struct sink *mutable = (struct sink *)(uintptr_t)s; /* for the lock */
-
-    if (i == 0 || i % WALK_PIECE != 0 || i >= s->n_slots)
-        return i;
-    const struct slot *last = s->slots[i - 1]; /* slots stay as long as the sink */
-    (void)cond_wait_us(&mutable->idle, &mutable->lock,
-                       WALK_PAUSE_US); /* unlocking is all it is for */
-    return slot_place(s, buf_span(&last->name)) + 1;
-}
-
-static struct slot *slot_new(struct sink *s, struct span name)
-{
+    size_t at = slot_place(s, name);
     struct slot *slot = mem_new(sizeof(*slot));
 
     slot->sink = s;
     slot->inbox_last = &slot->inbox_first;
-    slot->wake_us = slot->ask_us = slot->clock_us = INT64_MAX;
+    slot->wake_us = slot->ask_us = INT64_MAX;
     slot->wishes = (struct sink_wishes){.timer_us = INT64_MAX, .clock_us = INT64_MAX};
     buf_put_span(&slot->name, name);
     slot->task = sink_task_new(&(struct sink_task_options){
-        .queue = buf_span(&slot->name),
+        .queue = name,
         .tenant = buf_span(&s->tenant_text),
         .settings = s->settings,
         .node = s->node,
         .writer = buf_span(&s->writer),
         .seed = entropy_u64(s->options.entropy),
     });
-    return slot;
-}
-
-void sink_names_add(struct sink_names *names, struct span name)
-{
-    if (names->n == names->cap) {
-        names->cap = names->cap == 0 ? 16 : 2 * names->cap;
-        names->ends = mem_grow(names->ends, names->cap * sizeof(*names->ends));
-    }
-    buf_put_span(&names->text, name);
-    names->ends[names->n++] = names->text.len;
-}
-
-void sink_names_deinit(struct sink_names *names)
-{
-    mem_free(names->ends);
-    buf_deinit(&names->text);
-}
-
-static int name_order(const void *a, const void *b)
-{
-    return span_cmp(*(const struct span *)a, *(const struct span *)b);
-}
-
-/* The names that have no slot yet, sorted, each once. Returns owned. */
-static struct span *new_names(struct sink *s, const struct sink_names *names, size_t *n_out)
-{
-    struct span *list = MEM_ARRAY(struct span, names->n + 1);
-    size_t n = 0, kept = 0;
-
-    for (size_t i = 0; i < names->n; i++) {
-        size_t from = i == 0 ? 0 : names->ends[i - 1];
-        struct span name = span_make(names->text.ptr + from, names->ends[i] - from);
-        if (sink_slot_find(s, name) == NULL)
-            list[n++] = name;
-    }
-    if (n > 0)
-        qsort(list, n, sizeof(*list), name_order);
-    for (size_t i = 0; i < n; i++) {
-        if (kept == 0 || !span_eq(list[kept - 1], list[i]))
-            list[kept++] = list[i];
-    }
-    *n_out = kept;
-    return list;
-}
-
-static void slots_reserve(struct sink *s, size_t n)
-{
-    while (n > s->cap_slots)
+    if (s->n_slots == s->cap_slots) {
         s->cap_slots = s->cap_slots == 0 ? 8 : 2 * s->cap_slots;
-    s->slots = mem_grow(s->slots, s->cap_slots * sizeof(struct slot *));
-    for (unsigned h = 0; h < SLOT_HEAPS; h++)
-        s->heaps[h] = mem_grow(s->heaps[h], (s->cap_slots + 1) * sizeof(struct slot *));
-}
-
-/* However many come at once, the others move but once. */
-void sink_slots_add(struct sink *s, const struct sink_names *names)
-{
-    size_t n;
-    struct span *list = new_names(s, names, &n);
-    struct slot **fresh = MEM_ARRAY(struct slot *, n + 1);
-    size_t old = s->n_slots, to = old + n;
-
-    if (n > 0)
-        slots_reserve(s, to);
-    for (size_t i = n; i > 0; i--) {
-        fresh[i - 1] = slot_new(s, list[i - 1]);
-        while (old > 0 && span_cmp(buf_span(&s->slots[old - 1]->name), list[i - 1]) > 0)
-            s->slots[--to] = s->slots[--old];
-        s->slots[--to] = fresh[i - 1];
+        s->slots = mem_grow(s->slots, s->cap_slots * sizeof(struct slot *));
     }
-    for (size_t i = 0; i < n; i++) {
-        s->n_slots++;
-        for (unsigned h = 0; h < SLOT_HEAPS; h++)
-            heap_fix(s, h, s->n_slots, fresh[i]);
-        sink_slot_poke(s, fresh[i], SLOT_START);
-    }
-    mem_free(fresh);
-    mem_free(list);
+    memmove(&s->slots[at + 1], &s->slots[at], (s->n_slots - at) * sizeof(struct slot *));
+    s->slots[at] = slot;
+    s->n_slots++;
+    heap_add(s, slot);
+    sink_slot_poke(s, slot, SLOT_START);
 }
 
 void sink_built_unref(struct built *b)

@@ -1,6 +1,6 @@
 /* What a tenant's sink does beside its queues: it probes the bucket before anything else, lists the
  * queues, keeps its presence row and gives queues back (spec/sink.md 1, 6), and leaves when every
- * task has ended.
+ * task has ended. It probes again when the bucket is in trouble and no queue is about to ask.
  *
  * Run by one worker at a time. It is called with the lock and lets go of it for whatever touches
  * node or bucket. */
@@ -11,15 +11,15 @@
 
 #define PROBE_WAIT_US 1000000
 #define PROBE_WAIT_MAX_US 60000000
+/* A step waits no longer than this between two attempts: behind it nobody is about to make one. */
+#define LOOK_AGAIN_US (PROBE_WAIT_MAX_US / 4 * 5)
 #define LEAVE_US 10000000
 #define BEAT_LIMIT 1000
-#define LIST_PIECE 4096u /* queues looked at per hold of the state's lock */
 
 void sink_unit_init(struct sink *s)
 {
     s->unit.inbox_last = &s->unit.inbox_first;
     s->unit.list_us = INT64_MAX;
-    s->unit.listed_id = 1;
     s->unit.phase = s->settings == NULL ? UNIT_ENDED : UNIT_PROBE;
     s->unit.rng = entropy_u64(s->options.entropy);
     placement_init(&s->unit.placement, s->ttl_us);
@@ -53,6 +53,32 @@ static int64_t doubled(unsigned failures, int64_t first, int64_t max)
     return wait > max ? max : wait;
 }
 
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The queue that met a trouble may be gone or held elsewhere, and then nothing would ever show that it is over: the
+ * sink looks itself. */
+static int64_t look_again_us(const struct sink *s)
+{
+    bool trouble = s->bucket.reachable == 0 || s->bucket.error.len > 0;
+
+    return trouble && !s->probe.again ? s->bucket.tried_us + LOOK_AGAIN_US : INT64_MAX;
+}
+
+static int64_t run_due(const struct sink *s)
+{
+    int64_t due = earlier(s->unit.list_us, look_again_us(s));
+
+    if (s->draining) {
+        if (s->unit.in_flight) /* also when every task has ended: one batch at a time */
+            return INT64_MAX;
+        return sink_tasks_ended(s) ? 0 : s->unit.next_us;
+    }
+    return s->unit.in_flight ? due : earlier(due, s->unit.next_us);
+}
+
 int64_t sink_unit_due(const struct sink *s)
 {
     if (s->unit.inbox_first != NULL)
@@ -63,11 +89,7 @@ int64_t sink_unit_due(const struct sink *s)
             return 0;
         return s->unit.in_flight ? INT64_MAX : s->unit.next_us;
     case UNIT_RUN:
-        if (s->unit.in_flight) /* also when every task has ended: one batch at a time */
-            return s->draining ? INT64_MAX : s->unit.list_us;
-        if (s->draining && sink_tasks_ended(s))
-            return 0;
-        return s->draining || s->unit.next_us < s->unit.list_us ? s->unit.next_us : s->unit.list_us;
+        return run_due(s);
     case UNIT_LEAVE:
         return s->unit.in_flight ? INT64_MAX : s->unit.next_us;
     case UNIT_ENDED:
@@ -92,11 +114,10 @@ static void begin_running(struct sink *s)
     s->unit.phase = UNIT_RUN;
     s->unit.next_us = now; /* the first beat */
     s->unit.list_us = s->settings->all_queues ? now : INT64_MAX;
-    struct sink_names names = {.text = BUF_INIT};
-    for (size_t i = 0; i < s->settings->n_queues; i++)
-        sink_names_add(&names, span_str(s->settings->queues[i]));
-    sink_slots_add(s, &names);
-    sink_names_deinit(&names);
+    for (size_t i = 0; i < s->settings->n_queues; i++) {
+        if (sink_slot_find(s, span_str(s->settings->queues[i])) == NULL)
+            sink_slot_add(s, span_str(s->settings->queues[i]));
+    }
 }
 
 static void probe_answer(struct sink *s, const struct op *op)
@@ -117,11 +138,40 @@ static void probe_answer(struct sink *s, const struct op *op)
     s->unit.in_flight = false;
 }
 
+static void look_again(struct sink *s)
+{
+    s->probe.again = true;
+    sink_probe_begin(s);
+}
+
+static void look_again_answer(struct sink *s, const struct op *op)
+{
+    if (s->draining || sink_probe_answer(s, op) != PROBE_ASKS)
+        s->probe.again = false;
+}
+
 /* --- listing: queues=* --- */
+
+/* Names, one behind the other. */
+struct names {
+    struct buf text;
+    size_t *ends;
+    size_t n, cap;
+};
+
+static void names_add(struct names *names, struct span name)
+{
+    if (names->n == names->cap) {
+        names->cap = names->cap == 0 ? 16 : 2 * names->cap;
+        names->ends = mem_grow(names->ends, names->cap * sizeof(*names->ends));
+    }
+    buf_put_span(&names->text, name);
+    names->ends[names->n++] = names->text.len;
+}
 
 /* A queue that was deleted behind an intent of this sink is not listed any more, but its window is to be finished
  * (storage rule 8): its pin names it. */
-static void add_pinned(struct sink *s, struct state *state, struct sink_names *names)
+static void add_pinned(struct sink *s, struct state *state, struct names *names)
 {
     const struct pin **pins = NULL;
     struct buf prefix = BUF_INIT;
@@ -132,42 +182,36 @@ static void add_pinned(struct sink *s, struct state *state, struct sink_names *n
         const struct queue *q = state_queue_by_id(state, pins[i]->queue_id);
         if (q != NULL && q->dead && span_starts_with(pins[i]->key, buf_span(&prefix)) &&
             memcmp(&pins[i]->tenant, &s->tenant, sizeof(s->tenant)) == 0)
-            sink_names_add(names, q->name);
+            names_add(names, q->name);
     }
     buf_deinit(&prefix);
     mem_free(pins);
 }
 
-/* The queues made since the last listing: ids rise, so what was seen is not looked at again. Not locked. */
-static void add_made(struct sink *s, struct sink_names *names)
-{
-    for (bool more = true; more;) {
-        struct state *state = node_read_begin(s->options.node);
-        uint64_t end = state_meta(state)->next_queue_id;
-        for (unsigned i = 0; i < LIST_PIECE && s->unit.listed_id < end; i++) {
-            const struct queue *q = state_queue_by_id(state, s->unit.listed_id++);
-            if (q != NULL && !q->dead && memcmp(&q->tenant, &s->tenant, sizeof(s->tenant)) == 0)
-                sink_names_add(names, q->name);
-        }
-        more = s->unit.listed_id < end;
-        if (!more)
-            add_pinned(s, state, names);
-        node_read_end(s->options.node);
-    }
-}
-
 static void list(struct sink *s)
 {
     int64_t every = 10 * (int64_t)s->node->discovery_interval_ms * 1000;
-    struct sink_names names = {.text = BUF_INIT};
+    struct names names = {.text = BUF_INIT};
+    struct queue **queues = NULL;
 
     pthread_mutex_unlock(&s->lock);
-    add_made(s, &names);
+    struct state *state = node_read_begin(s->options.node);
+    size_t n = state_queue_list(state, &s->tenant, &queues);
+    for (size_t i = 0; i < n; i++)
+        names_add(&names, queues[i]->name);
+    add_pinned(s, state, &names);
+    node_read_end(s->options.node);
     pthread_mutex_lock(&s->lock);
-    if (!s->draining)
-        sink_slots_add(s, &names);
+    for (size_t i = 0; i < names.n && !s->draining; i++) {
+        size_t from = i == 0 ? 0 : names.ends[i - 1];
+        struct span name = span_make(names.text.ptr + from, names.ends[i] - from);
+        if (sink_slot_find(s, name) == NULL)
+            sink_slot_add(s, name);
+    }
     s->unit.list_us = sink_now(s) + (every < US_PER_SEC ? US_PER_SEC : every);
-    sink_names_deinit(&names);
+    mem_free(queues);
+    mem_free(names.ends);
+    buf_deinit(&names.text);
 }
 
 /* --- presence --- */
@@ -330,6 +374,10 @@ static void begin_leaving(struct sink *s)
 
 static void answer(struct sink *s, struct op *op)
 {
+    if (s->probe.again && (op->kind == OP_PROBE || op->kind == OP_PROBE_LIST)) {
+        look_again_answer(s, op);
+        return;
+    }
     s->unit.in_flight = false;
     switch (op->kind) {
     case OP_PROBE:
@@ -376,6 +424,8 @@ void sink_unit_run(struct sink *s)
             begin_leaving(s);
         else if (!s->draining && s->unit.list_us <= sink_now(s))
             list(s);
+        else if (!s->draining && look_again_us(s) <= sink_now(s))
+            look_again(s);
         else if (!s->unit.in_flight)
             beat(s);
         break;

@@ -185,9 +185,8 @@ void task_go(struct sink_task *t)
         task_kv(t, SINK_KV_LOOK);
         break;
     case PHASE_WAIT:
-        task_wait_over(t);
+        task_claim_begin(t);
         break;
-    case PHASE_PEEK: /* is emitted by task_claim.c */
     case PHASE_END:
         break;
     case PHASE_CLAIM:
@@ -401,7 +400,6 @@ static void end_idle(struct sink_task *t)
 {
     t->phase = PHASE_END;
     t->timer_us = 0;
-    t->io_op = 0;
     t->kv_waiting = SINK_KV_NONE;
     t->kv_abandoned = t->kv_op != 0;
 }
@@ -409,7 +407,7 @@ static void end_idle(struct sink_task *t)
 /* Stop or hand-off: what can end ends, what is in flight is finished. */
 static void drain(struct sink_task *t)
 {
-    if (t->phase < PHASE_END) {
+    if (t->phase <= PHASE_WAIT) {
         if (t->stopping)
             end_idle(t);
         return;
@@ -432,7 +430,7 @@ static void drain(struct sink_task *t)
 static void cut(struct sink_task *t)
 {
     t->stopping = t->cut = true;
-    if (t->phase < PHASE_END) {
+    if (t->phase <= PHASE_WAIT) {
         end_idle(t);
     } else if (t->phase > PHASE_END && t->phase < PHASE_RELEASE_LOOK) {
         task_end(t, END_DRAINED, (struct span){0});
@@ -505,9 +503,7 @@ static void io_answer(struct sink_task *t)
     t->io_op = 0;
     switch (t->event->type) {
     case SINK_EVENT_QUEUE:
-        if (t->phase == PHASE_PEEK)
-            task_peeked(t);
-        else if (t->phase == PHASE_FIND)
+        if (t->phase == PHASE_FIND)
             task_restore_queue(t);
         else if (task_check(t, t->phase == PHASE_FILL, "a queue was looked up out of place"))
             task_fill_queue(t);
@@ -622,27 +618,7 @@ void sink_task_wishes(const struct sink_task *t, struct sink_wishes *out)
         out->timer_us = t->refresh_us;
     if (!t->due_wanted)
         return;
-    out->log_end = t->log_end;
     out->clock_us = t->phase == PHASE_BUILD ? t->current.t_end + t->rules.guard_us
                                             : window_due(&t->window, &t->rules);
-    out->append = task_is_idle(t);
-}
-
-bool task_is_idle(const struct sink_task *t)
-{
-    return t->due_wanted && t->phase == PHASE_FILL && t->io_op == 0 &&
-           window_due(&t->window, &t->rules) == WINDOW_NEVER;
-}
-
-void sink_task_look_idle(struct sink_task *t, const struct sink_event *event)
-{
-    struct sink_actions none = {.n = 0};
-
-    t->event = event;
-    t->out = &none;
-    task_fill_idle(t, event->safe_time);
-    refresh_row(t);
-    ASSERT(none.n == 0); /* there is nothing to scan, to close or to say */
-    t->event = NULL;
-    t->out = NULL;
+    out->append = t->phase == PHASE_FILL && out->clock_us == WINDOW_NEVER;
 }

@@ -315,16 +315,12 @@ struct sink_wishes {
     /* Wake when safeTime reached this, and on a quiet broker make it get there: ask for a clock
      * entry when the moment has come (decisions.md 12). WINDOW_NEVER none. */
     int64_t clock_us;
-    bool append; /* idle: wake when records were appended to queue_id, or it was deleted */
-    uint64_t queue_id, log_end; /* as of the last look */
-    bool counts;                /* runs or is claiming: counts in the node's claim load */
-    bool ended;                 /* no more events */
+    bool append; /* wake when records were appended to queue_id */
+    uint64_t queue_id;
+    bool counts; /* runs or is claiming: counts in the node's claim load */
+    bool ended;  /* no more events */
 };
 
 void sink_task_wishes(const struct sink_task *t, struct sink_wishes *out);
-
-/* A task that wishes for appends is told that there were none up to event->safe_time: its row then
- * says what a look would have found. Of the event only the times count. No action follows. */
-void sink_task_look_idle(struct sink_task *t, const struct sink_event *event);
 
 #endif

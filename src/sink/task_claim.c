@@ -14,28 +14,6 @@ void task_claim_begin(struct sink_task *t)
     task_enter(t, PHASE_LOOK);
 }
 
-/* A missing queue is looked for in the state, which costs the log nothing. Now and then its lease is
- * taken all the same: a node that is gone may have left an open window of a queue deleted since. */
-void task_wait_over(struct sink_task *t)
-{
-    if (t->quiet && task_now(t) < t->missing_claim_us) {
-        t->phase = PHASE_PEEK;
-        (void)task_operate(t, SINK_DO_LOOK_UP);
-    } else {
-        task_claim_begin(t);
-    }
-}
-
-void task_peeked(struct sink_task *t)
-{
-    if (t->event->queue.found) {
-        task_claim_begin(t);
-        return;
-    }
-    t->phase = PHASE_WAIT;
-    task_wait(t, TASK_MISSING_WAIT_US);
-}
-
 static void held_elsewhere(struct sink_task *t, const struct buf *holder)
 {
     struct sink_row *row = &t->row;
@@ -221,7 +199,6 @@ static void run_ended(struct sink_task *t)
         break;
     case END_MISSING:
         t->quiet = true;
-        t->missing_claim_us = task_now(t) + TASK_MISSING_CLAIM_US;
         wait_after(t, SINK_ROW_MISSING, TASK_MISSING_WAIT_US);
         break;
     case END_FAILED:

@@ -3,12 +3,8 @@
  *
  * One round is a look-up (safeTime first, then queue id and the end of its log), scans from where
  * the last one ended up to the cap, and the judgement. safeTime is read before the end of the log,
- * so below it nothing is missed. Between rounds the task waits for the discovery interval or for
- * the moment the closing rules can fire.
- *
- * An idle task, which has seen all there is and holds nothing, waits for an append or the queue's
- * deletion. It is not stepped to see that there was none: when its row is read, its driver tells it
- * up to which safeTime that is so (task_fill_idle). */
+ * so below it nothing is missed. Between rounds the task waits for the discovery interval, for
+ * appends when it holds nothing, or for the moment the closing rules can fire. */
 #include "sink/task_internal.h"
 
 static void scan(struct sink_task *t, int64_t cap)
@@ -37,10 +33,7 @@ static void wait_for_more(struct sink_task *t)
     if (w->records == 0 && w->frontier != WINDOW_NO_START)
         task_complete_through(t, w->frontier);
     t->due_wanted = true;
-    int64_t wait = (int64_t)t->node->discovery_interval_ms * 1000;
-    if (task_is_idle(t) && wait < TASK_IDLE_WAIT_US)
-        wait = TASK_IDLE_WAIT_US;
-    task_wait(t, wait);
+    task_wait(t, (int64_t)t->node->discovery_interval_ms * 1000);
 }
 
 /* Scans what is left to scan below the cap, else closes, skips or waits. */
@@ -98,14 +91,6 @@ void task_fill_queue(struct sink_task *t)
         task_fill_drain(t);
     else
         go_on(t);
-}
-
-void task_fill_idle(struct sink_task *t, int64_t safe_time)
-{
-    if (!task_is_idle(t) || safe_time <= t->safe_time)
-        return;
-    t->safe_time = safe_time;
-    go_on(t);
 }
 
 static void scan_failed(struct sink_task *t)

@@ -14,7 +14,6 @@ enum phase {
     PHASE_TURN, /* free: waiting for this node's turn */
     PHASE_HELD, /* another node's: waiting to look again */
     PHASE_WAIT, /* a run ended: waiting to claim again */
-    PHASE_PEEK, /* is a missing queue there by now? */
     PHASE_END,
     PHASE_CLAIM,
     PHASE_TAKE,
@@ -53,9 +52,7 @@ enum run_end {
     END_PANICKED,
 };
 
-#define TASK_IDLE_WAIT_US 2000000 /* it is woken earlier: a look that nothing depends on */
 #define TASK_MISSING_WAIT_US 5000000
-#define TASK_MISSING_CLAIM_US 60000000 /* a missing queue's lease is taken this often */
 #define TASK_FAILED_WAIT_US 60000000
 #define TASK_RELEASE_US 10000000     /* a release is retried this long, then the row expires */
 #define TASK_STOPPING_WAIT_US 250000 /* waits are cut to this while stopping */
@@ -111,10 +108,9 @@ struct sink_task {
     /* The run. */
     uint64_t queue_id; /* 0 unknown */
     uint64_t log_end;
-    int64_t missing_claim_us; /* monotonic time at which a missing queue is claimed again */
-    bool passed;              /* a look found the queue in this run */
-    int64_t safe_time;        /* closing clock: of the last look */
-    uint64_t k;               /* last committed */
+    bool passed;       /* a look found the queue in this run */
+    int64_t safe_time; /* closing clock: of the last look */
+    uint64_t k;        /* last committed */
     bool has_committed;
     int64_t committed_t_end;
     uint64_t committed_version, intent_version;
@@ -203,8 +199,6 @@ const struct kv_row *task_kv_row(const struct kv_result *result, struct span key
 
 /* task_claim.c */
 void task_claim_begin(struct sink_task *t);
-void task_wait_over(struct sink_task *t); /* of PHASE_WAIT */
-void task_peeked(struct sink_task *t);
 void task_claim_answer(struct sink_task *t, enum sink_kv_purpose purpose);
 void task_release_answer(struct sink_task *t, enum sink_kv_purpose purpose);
 
@@ -223,8 +217,6 @@ enum manifest_verdict task_manifest_compare(struct sink_task *t, struct span bod
 /* task_fill.c */
 void task_fill_queue(struct sink_task *t);
 void task_fill_scanned(struct sink_task *t);
-bool task_is_idle(const struct sink_task *t); /* waits for appends alone */
-void task_fill_idle(struct sink_task *t, int64_t safe_time);
 void task_fill_force(struct sink_task *t);
 bool task_drain_closes(const struct sink_task *t, bool *aged_out);
 void task_fill_drain(struct sink_task *t);

@@ -182,13 +182,11 @@ void task_kv_refresh_if_due(struct sink_task *t)
         send(t, SINK_KV_REFRESH);
 }
 
-/* At a moment that many tasks share, so that their refreshes go together: a little late at most. */
 static void refresh_later(struct sink_task *t)
 {
     int64_t every = t->ttl_us / 3 / 1000 * 1000;
-    int64_t step = (every < 100000 ? 100000 : every) / 16;
 
-    t->refresh_us = (task_now(t) + 17 * step - 1) / step * step;
+    t->refresh_us = task_now(t) + (every < 100000 ? 100000 : every);
 }
 
 void task_lease_written(struct sink_task *t, uint64_t version)

@@ -71,9 +71,6 @@ bool window_scan_due(struct window *w, int64_t cap, uint64_t log_end)
             w->frontier = cap;
             return false;
         }
-    } else if (log_end == 0) { /* made by configure: there is no log to scan yet */
-        w->frontier = cap;
-        return false;
     }
     return true;
 }

@@ -36,7 +36,6 @@ struct apply_context {
     int64_t now;      /* clock + ordinal */
     uint32_t
         minted; /* ids derived by this command so far (uuid_derive ordinals): internal counter */
-    uint64_t deleted; /* out: id of the queue that this command deleted; 0 = none */
 };
 
 void entry_header_put(struct buf *out, uint32_t count, int64_t clock);

@@ -1,6 +1,5 @@
 /* The driver over a real node: in manual mode with a model bucket (placement, status, metrics,
  * drain and its end, bucket trouble), and with all its threads over a bucket in a folder. */
-#include "base/timefmt.h"
 #include "unit/sink/sink_fixture.h"
 
 #include "base/log.h"
@@ -309,6 +308,36 @@ TEST(reachable_follows_the_attempts)
     STATUS(&w, 0, "\"reachable\":true");
     STATUS(&w, 0, "\"state\":\"filling\"");
     CHECK_EQ(objects_under(&w, "queen/tenant=", "queue=orders/"), 2);
+    world_deinit(&w);
+}
+
+/* Goal: a sink whose queue went to another, and one whose queue is gone, find out that the bucket is back. */
+TEST(trouble_does_not_outlive_the_queue_that_met_it)
+{
+    struct world w;
+    world_init(&w, 63);
+    start_sink(&w, 0, AT_S3);
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    start_sink(&w, 1, AT_S3);
+    pass(&w, 5 * SEC);
+    w.models[0]->code = 403;
+    w.models[0]->error = "status 403: AccessDenied";
+    push(&w, "orders");
+    pass(&w, 30 * SEC);
+    STATUS(&w, 0, "\"reachable\":false");
+    STATUS(&w, 1, "\"ownedHere\":true");
+    w.models[0]->code = 200;
+    uint64_t asked = requests(&w, "head");
+    pass(&w, 30 * SEC);
+    STATUS(&w, 0, "\"reachable\":false");
+    CHECK_EQ(requests(&w, "head"), asked);
+    pass(&w, 100 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
+    STATUS(&w, 0, "\"heldBy\":\"two/node-1\"");
+    pass(&w, 200 * SEC);
+    CHECK_EQ(requests(&w, "head"), asked + 1); /* and asks no more */
     world_deinit(&w);
 }
 
@@ -625,36 +654,6 @@ TEST(a_beat_under_way_does_not_hold_up_the_end)
 }
 
 /* Goal: a queue that failed here stays in the verdict until it runs again. */
-/* Goal: what idle queues write does not grow with their number, and their rows are as new as the
- * clock all the same. */
-TEST(idle_queues_refresh_their_leases_together)
-{
-    enum { MANY = 40 };
-    struct world w;
-    struct node_status before, after;
-    char name[16], iso[64];
-    world_init(&w, 1);
-    for (unsigned i = 0; i < MANY; i++) {
-        (void)snprintf(name, sizeof(name), "q%02u", i);
-        push(&w, name);
-    }
-    start_sink(&w, 0, NULL);
-    pass(&w, 30 * SEC);
-    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), MANY);
-    node_status(w.node, &before);
-    pass(&w, 60 * SEC); /* 30 rounds of refreshes */
-    node_status(w.node, &after);
-    CHECK(after.proposals - before.proposals < 30 * 8);
-    CHECK_EQ(count(&w, 0, "\"ownedHere\":true"), MANY);
-    CHECK_EQ(count(&w, 0, "\"lagSeconds\":1.0,"), MANY);
-    struct buf now = BUF_INIT;
-    buf_put_iso_us(&now, node_safe_time(w.node));
-    (void)snprintf(iso, sizeof(iso), "\"safeTime\":\"" SPAN_FMT "\"", SPAN_ARG(buf_span(&now)));
-    CHECK_EQ(count(&w, 0, iso), MANY);
-    buf_deinit(&now);
-    world_deinit(&w);
-}
-
 TEST(a_failed_queue_is_watched_while_it_claims)
 {
     struct world w;

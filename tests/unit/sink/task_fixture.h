@@ -718,13 +718,6 @@ static void fix_settle(struct fix *f)
     }
 }
 
-/* What the node's hook sees: an idle task's queue has gained records, or is gone. */
-static bool fix_appended(struct fix *f, const struct sink_wishes *w)
-{
-    const struct queue *q = state_queue_find(f->state, &TENANT_DEFAULT, QUEUE);
-    return w->append && (q == NULL || q->id != w->queue_id || fix_log_end(f) != w->log_end);
-}
-
 /* Moves the clocks to the next thing that is due, not past `until`, and wakes the tasks; a quiet
  * broker's clock is moved when a task asks for it. Answers are left where they are. */
 static void fix_move(struct fix *f, int64_t until)
@@ -737,8 +730,6 @@ static void fix_move(struct fix *f, int64_t until)
         sink_task_wishes(f->tasks[i].task, &w);
         if (w.timer_us < next)
             next = w.timer_us;
-        if (fix_appended(f, &w))
-            next = f->mono;
         if (w.clock_us != WINDOW_NEVER && w.clock_us > f->safe_time &&
             f->mono + (w.clock_us - f->wall) < next)
             next = f->mono + (w.clock_us - f->wall);
@@ -753,11 +744,8 @@ static void fix_move(struct fix *f, int64_t until)
         sink_task_wishes(f->tasks[i].task, &w);
         if (w.clock_us != WINDOW_NEVER && w.clock_us <= f->wall && w.clock_us > f->safe_time)
             (void)fix_tick(f); /* the clock entry */
-        if (fix_appended(f, &w) || w.timer_us <= f->mono || w.clock_us <= f->safe_time) {
-            struct sink_event event = {
-                .type = SINK_EVENT_WAKE, .appended = fix_appended(f, &w), .retry_after_us = -1};
-            fix_step(f, i, &event);
-        }
+        if (w.timer_us <= f->mono || w.clock_us <= f->safe_time)
+            fix_tell(f, i, SINK_EVENT_WAKE);
     }
 }
 
