@@ -176,6 +176,7 @@ static void push_and_drain(struct story *s, int64_t age, bool closes)
 static void drain_closes(struct story *s)
 {
     s->w->setup.window_ms = 120000;
+    s->w->setup.align = "none"; /* no hour ends meanwhile */
     one_queue(s);
     push_and_drain(s, 2 * US_PER_SEC, false);
     story_start(s, s->a);
