@@ -34,6 +34,7 @@
 #define BALLAST_BYTES (128u * 1024 * 1024) /* given up when the disk is full */
 #define READER_THREADS 4u
 #define TRANSFER_THREADS 2u /* of a bucket in a folder: they wait for the disk */
+#define GRACE_MS 10000      /* without a sink: to answer what is in flight, and a checkpoint */
 #define OVERTIME_US 800000  /* after the grace; the promise is one second */
 #define DRAIN_POLL_US 5000
 
@@ -436,7 +437,8 @@ static void stop(struct broker *b)
 
 static void shut_down(struct broker *b, int64_t signal_us)
 {
-    int64_t grace_us = (int64_t)b->sink_settings.node.shutdown_grace_ms * 1000;
+    uint64_t grace_ms = b->sink != NULL ? b->sink_settings.node.shutdown_grace_ms : GRACE_MS;
+    int64_t grace_us = (int64_t)grace_ms * 1000;
     int64_t deadline = signal_us + grace_us;
     int64_t kept_back =
         grace_us / 4 < 1000000 ? grace_us / 4 : 1000000; /* sink_wait()'s last part */

@@ -48,14 +48,6 @@ void buf_reserve(struct buf *b, size_t more)
     b->cap = cap;
 }
 
-uint8_t *buf_extend(struct buf *b, size_t n)
-{
-    buf_reserve(b, n);
-    uint8_t *at = b->len > 0 ? b->ptr + b->len : b->ptr; /* no arithmetic on NULL */
-    b->len += n;
-    return at;
-}
-
 enum err buf_try_append(struct buf *b, const void *ptr, size_t n, size_t max)
 {
     if (n > max || b->len > max - n)
@@ -75,27 +67,6 @@ enum err buf_try_append(struct buf *b, const void *ptr, size_t n, size_t max)
         memcpy(b->ptr + b->len, ptr, n);
     b->len = need;
     return ERR_OK;
-}
-
-void buf_append(struct buf *b, const void *ptr, size_t n)
-{
-    if (n > 0)
-        memcpy(buf_extend(b, n), ptr, n);
-}
-
-void buf_put_span(struct buf *b, struct span s)
-{
-    buf_append(b, s.ptr, s.len);
-}
-
-void buf_puts(struct buf *b, const char *text)
-{
-    buf_append(b, text, strlen(text));
-}
-
-void buf_putc(struct buf *b, uint8_t byte)
-{
-    *buf_extend(b, 1) = byte;
 }
 
 void buf_put_padded(struct buf *b, uint64_t value, unsigned width)

@@ -19,14 +19,8 @@ struct buf {
 void buf_deinit(struct buf *b); /* frees; leaves an empty buf; NULL is allowed */
 void buf_reset(struct buf *b);  /* empties, keeps the capacity */
 void buf_reserve(struct buf *b, size_t more);
-/* Grows len by n and returns the n uninitialised bytes: valid until the next call that grows. */
-uint8_t *buf_extend(struct buf *b, size_t n);
 /* ERR_TOO_LARGE when len + n > max; ERR_NOMEM; otherwise appended. */
 ERR_CHECK enum err buf_try_append(struct buf *b, const void *ptr, size_t n, size_t max);
-void buf_append(struct buf *b, const void *ptr, size_t n);
-void buf_put_span(struct buf *b, struct span s);
-void buf_puts(struct buf *b, const char *text);
-void buf_putc(struct buf *b, uint8_t byte);
 void buf_put_u64(struct buf *b, uint64_t value);                    /* decimal */
 void buf_put_i64(struct buf *b, int64_t value);                     /* decimal */
 void buf_put_padded(struct buf *b, uint64_t value, unsigned width); /* decimal, zero-padded */
@@ -46,6 +40,39 @@ void buf_put_le64(struct buf *b, uint64_t value);
 /* Big-endian, for keys that must sort. */
 void buf_put_be32(struct buf *b, uint32_t value);
 void buf_put_be64(struct buf *b, uint64_t value);
+
+/* Answers and lines are put together of many small pieces: these are inline. */
+
+/* Grows len by n and returns the n uninitialised bytes: valid until the next call that grows. */
+static inline uint8_t *buf_extend(struct buf *b, size_t n)
+{
+    if (n > b->cap - b->len)
+        buf_reserve(b, n);
+    uint8_t *at = b->len > 0 ? b->ptr + b->len : b->ptr; /* no arithmetic on NULL */
+    b->len += n;
+    return at;
+}
+
+static inline void buf_append(struct buf *b, const void *ptr, size_t n)
+{
+    if (n > 0)
+        memcpy(buf_extend(b, n), ptr, n);
+}
+
+static inline void buf_put_span(struct buf *b, struct span s)
+{
+    buf_append(b, s.ptr, s.len);
+}
+
+static inline void buf_puts(struct buf *b, const char *text)
+{
+    buf_append(b, text, strlen(text));
+}
+
+static inline void buf_putc(struct buf *b, uint8_t byte)
+{
+    *buf_extend(b, 1) = byte;
+}
 
 static inline struct span buf_span(const struct buf *b)
 {

@@ -425,3 +425,23 @@ bool omap_seek(const struct omap *m, struct span from, bool strict, struct omap_
     *row_out = row_out_of(n->rows[at]);
     return true;
 }
+
+/* Depth is bounded by HEIGHT_MAX. */
+static void node_each(const struct node *n, void (*visit)(void *ctx, const struct omap_row *row),
+                      void *ctx)
+{
+    for (unsigned i = 0; i < n->count; i++) {
+        if (n->leaf) {
+            struct omap_row row = row_out_of(n->rows[i]);
+            visit(ctx, &row);
+        } else {
+            node_each(n->children[i], visit, ctx);
+        }
+    }
+}
+
+void omap_each(const struct omap *m, void (*visit)(void *ctx, const struct omap_row *row),
+               void *ctx)
+{
+    node_each(m->root, visit, ctx);
+}

@@ -26,5 +26,8 @@ void omap_erase(struct omap *m, struct span key); /* removes the row itself, no 
 bool omap_get(const struct omap *m, struct span key, struct omap_row *row_out);
 /* First row with key >= from (strict: > from). Same lifetime as omap_get. */
 bool omap_seek(const struct omap *m, struct span from, bool strict, struct omap_row *row_out);
+/* Every row in order; the map must not change meanwhile. */
+void omap_each(const struct omap *m, void (*visit)(void *ctx, const struct omap_row *row),
+               void *ctx);
 
 #endif

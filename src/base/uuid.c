@@ -64,13 +64,20 @@ static bool hyphen_before(size_t byte)
     return byte == 4 || byte == 6 || byte == 8 || byte == 10;
 }
 
-void buf_put_uuid(struct buf *b, const struct uuid *id)
+void uuid_text(const struct uuid *id, uint8_t text[UUID_TEXT_LEN])
 {
+    static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < sizeof(id->bytes); i++) {
         if (hyphen_before(i))
-            buf_putc(b, '-');
-        buf_put_hex(b, span_make(&id->bytes[i], 1));
+            *text++ = '-';
+        *text++ = (uint8_t)digits[id->bytes[i] >> 4];
+        *text++ = (uint8_t)digits[id->bytes[i] & 15];
     }
+}
+
+void buf_put_uuid(struct buf *b, const struct uuid *id)
+{
+    uuid_text(id, buf_extend(b, UUID_TEXT_LEN));
 }
 
 bool uuid_parse(struct span text, struct uuid *out)

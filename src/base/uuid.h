@@ -25,6 +25,7 @@ struct uuid uuid_mint(struct uuid_minter *m, int64_t wall_us, const uint8_t rand
 struct uuid uuid_derive(const struct uuid *cluster, uint64_t index, uint32_t ordinal,
                         int64_t now_us);
 void buf_put_uuid(struct buf *b, const struct uuid *id); /* lowercase, hyphens */
-bool uuid_parse(struct span text, struct uuid *out);     /* either case */
+void uuid_text(const struct uuid *id, uint8_t text[UUID_TEXT_LEN]);
+bool uuid_parse(struct span text, struct uuid *out); /* either case */
 
 #endif

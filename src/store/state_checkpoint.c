@@ -162,17 +162,23 @@ static void write_deletes(struct state *s, struct db_batch *batch)
     buf_deinit(&to);
 }
 
+struct row_writer {
+    const struct db_ops *ops;
+    struct db_batch *batch;
+};
+
+static void write_row(void *ctx, const struct omap_row *row)
+{
+    struct row_writer *w = ctx;
+    if (row->deleted)
+        w->ops->batch_delete(w->batch, row->key);
+    else
+        w->ops->batch_put(w->batch, row->key, row->value);
+}
+
 static void write_rows(struct state *s, struct db_batch *batch)
 {
-    const struct db_ops *ops = s->db->ops;
-    struct omap_row row;
-    bool more = omap_seek(s->frozen.rows, SPAN_LIT(""), false, &row);
-    for (; more; more = omap_seek(s->frozen.rows, row.key, true, &row)) {
-        if (row.deleted)
-            ops->batch_delete(batch, row.key);
-        else
-            ops->batch_put(batch, row.key, row.value);
-    }
+    omap_each(s->frozen.rows, write_row, &(struct row_writer){s->db->ops, batch});
 }
 
 /* Was it deleted when the frozen set was taken? */
@@ -327,17 +333,19 @@ static void swap_rows(struct layer *a, struct layer *b)
     b->drops = old.drops;
 }
 
+static void put_row(void *ctx, const struct omap_row *row)
+{
+    state_layer_put(ctx, row);
+}
+
 /* The active rows over the frozen ones, as one layer. */
 static void merge_rows(struct state *s)
 {
     struct layer *below = &s->frozen, *above = &s->active;
-    struct omap_row row;
     for (size_t i = 0; i < above->drops.n; i++)
         state_layer_drop(below, buf_span(&above->drops.at[i].from),
                          buf_span(&above->drops.at[i].to));
-    bool more = omap_seek(above->rows, SPAN_LIT(""), false, &row);
-    for (; more; more = omap_seek(above->rows, row.key, true, &row))
-        state_layer_put(below, &row);
+    omap_each(above->rows, put_row, below);
     swap_rows(above, below);
 }
 

@@ -5,9 +5,12 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 
+from faults import Calls, rule
 from harness import mark, wait_until
+from traffic import push_one
 
 ON_EVERY_STORE = True
 
@@ -54,6 +57,28 @@ def test_the_process_ends_within_its_grace_whatever_is_stuck(env):
     began = time.monotonic()
     assert broker.sigterm() == 0
     assert time.monotonic() - began < 3.5
+
+
+@mark(timeout=60)
+def test_what_is_in_flight_is_answered_without_a_sink_too(env):
+    """A push whose sync takes longer than the second that is allowed behind the grace."""
+    calls = Calls(env)
+    broker = env.broker(calls.settings).start()
+    push_one(broker)
+    calls.set(rule("fdatasync", "*/wal/*", "hold"))
+    got = []
+    thread = threading.Thread(target=lambda: got.append(push_one(broker)))
+    thread.start()
+    calls.wait_hit()
+    broker.signal(signal.SIGTERM)
+    time.sleep(2.5)
+    assert broker.running
+    calls.set()
+    assert broker.wait() == 0
+    thread.join()
+    assert [answer["offset"] for answer in got] == [1]
+    assert broker.find_log("shutdown: done") and not broker.find_log("out of time")
+    assert broker.start().fetch("q", "p")["highWatermark"] == 2
 
 
 def test_secrets_make_the_process_unreadable(env):

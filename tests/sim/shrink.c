@@ -1,7 +1,7 @@
 /* Makes a failing run short enough to read.
  *
  * The decisions of a run are numbered and independent of each other (world.c), so leaving some out
- * is another run of the same world. First all that moved nothing go, then chunks of what is left,
+ * is another run of the same world. First all that moved nothing go, if it fails without, then chunks of what is left,
  * halves to single ones, as long as the run still fails (Zeller, Hildebrandt: Simplifying and isolating
  * failure-inducing input, 2002). It may fail in another way then, which is as wrong and simpler.
  * What remains is told once more, as a story: a line for each thing that happens, and the sinks'
@@ -19,6 +19,7 @@ struct shrinking {
     uint8_t *skip;  /* of the best run so far */
     uint8_t *tried; /* of the one being tried */
     uint8_t *moved; /* by it */
+    uint8_t *best;  /* moved by the best run so far */
     uint64_t *kept; /* those not left out, rising */
     size_t n_kept;
     uint64_t runs;
@@ -46,12 +47,22 @@ static bool fails(struct shrinking *s)
         return false;
     s->options.last_life = result.life; /* what is tried need not be played any further */
     s->n_kept = 0;
+    memcpy(s->skip, s->tried, s->n);
+    memcpy(s->best, s->moved, s->n);
     for (uint64_t i = 0; i < s->n; i++) {
-        s->skip[i] = s->tried[i] || !s->moved[i];
         if (!s->skip[i])
             s->kept[s->n_kept++] = i;
     }
     return true;
+}
+
+/* Leaves out what moved nothing, as far as is known: it is tried, too. */
+static void prune(struct shrinking *s)
+{
+    for (uint64_t i = 0; i < s->n; i++)
+        s->tried[i] = s->skip[i] || !s->best[i];
+    if (memcmp(s->tried, s->skip, s->n) != 0)
+        (void)fails(s);
 }
 
 /* Leaves out kept ones [from, to) too. */
@@ -60,7 +71,10 @@ static bool fails_without(struct shrinking *s, size_t from, size_t to)
     memcpy(s->tried, s->skip, s->n);
     for (size_t i = from; i < to; i++)
         s->tried[s->kept[i]] = 1;
-    return fails(s);
+    bool fewer = fails(s);
+    if (fewer)
+        prune(s);
+    return fewer;
 }
 
 /* One pass over all of them; true when any chunk went. */
@@ -96,11 +110,14 @@ static void shrink_init(struct shrinking *s, const struct world_options *options
     s->skip = MEM_ARRAY(uint8_t, s->n);
     s->tried = MEM_ARRAY(uint8_t, s->n);
     s->moved = MEM_ARRAY(uint8_t, s->n);
+    s->best = MEM_ARRAY(uint8_t, s->n);
     s->kept = MEM_ARRAY(uint64_t, s->n);
     s->until = seconds_now() + seconds;
     s->failing = fails(s);
-    if (s->failing)
+    if (s->failing) {
+        prune(s);
         minimise(s);
+    }
 }
 
 static void shrink_deinit(struct shrinking *s)
@@ -108,6 +125,7 @@ static void shrink_deinit(struct shrinking *s)
     mem_free(s->skip);
     mem_free(s->tried);
     mem_free(s->moved);
+    mem_free(s->best);
     mem_free(s->kept);
 }
 

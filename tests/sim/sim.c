@@ -131,7 +131,7 @@ struct totals {
     uint64_t passed, failed, skipped, records, windows, cuts, kills, drains, full;
     uint64_t kv_batches, configured, storage_faults, storage_stops, slow;
     uint64_t deaths, stops, freezes, takeovers, fences, given_back, outages, late;
-    uint64_t statuses, multiparts, stranded;
+    uint64_t statuses, multiparts, stranded, redone;
     int64_t virtual_us;
 };
 
@@ -159,6 +159,7 @@ static void count(struct totals *t, const struct world_result *r)
     t->outages += r->outages;
     t->late += r->late;
     t->statuses += r->statuses;
+    t->redone += r->redone;
     t->multiparts += r->multiparts;
     t->stranded += r->stranded;
     t->virtual_us += r->virtual_us;
@@ -333,9 +334,10 @@ static void print_totals(const struct totals *t)
            (unsigned long long)t->freezes, (unsigned long long)t->takeovers,
            (unsigned long long)t->fences, (unsigned long long)t->given_back,
            (unsigned long long)t->outages, (unsigned long long)t->late);
-    printf("sim: bucket: %llu odd statuses, %llu uploads in parts, %llu stranded\n",
+    printf("sim: bucket: %llu odd statuses, %llu uploads in parts, %llu stranded,"
+           " %llu redone objects\n",
            (unsigned long long)t->statuses, (unsigned long long)t->multiparts,
-           (unsigned long long)t->stranded);
+           (unsigned long long)t->stranded, (unsigned long long)t->redone);
     printf("sim: %.0f virtual s in %.1f s of one core: %.0f times as fast\n", virtual_s, cpu_s,
            virtual_s / (cpu_s > 0 ? cpu_s : 1));
     printf("%llu passed, %llu failed\n", (unsigned long long)t->passed,

@@ -65,6 +65,7 @@ void sim_bucket_store_bytes(struct sim_bucket_store *s, struct span key, struct 
         sim_bucket_violate(s, "no durable intent accounts for", key);
     if (omap_get(s->objects, key, &old)) {
         s->rewrites++;
+        s->redone += is_data_key(key);
         if (is_data_key(key) && !span_eq(old.value, bytes))
             sim_bucket_violate(s, "other bytes under", key);
     }

@@ -40,6 +40,7 @@ struct sim_bucket_store { /* survives crashes */
     char violation[512];
     struct sim_upload *uploads; /* in parts, neither completed nor aborted */
     uint64_t puts, rewrites, landed_late, statuses, multiparts;
+    uint64_t redone; /* data objects that were written again, with the same bytes */
     /* Asked for each data object before it is stored: false when nothing accounts for it. NULL:
      * everything is allowed. */
     bool (*accounted)(void *ctx, struct span key);

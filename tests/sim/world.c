@@ -44,6 +44,7 @@ static bool begin_decision(struct world *w, uint64_t number)
     const uint8_t *skip = w->options->skip;
     prng_init(&w->prng, w->options->seed * UINT64_C(0x9e3779b97f4a7c15) + number);
     w->moved = false;
+    w->changes = sim_disk_changes(w->disk);
     return skip == NULL || number >= world_decisions(w->options) || !skip[number];
 }
 
@@ -51,7 +52,7 @@ static bool begin_decision(struct world *w, uint64_t number)
 static void end_decision(struct world *w, uint64_t number)
 {
     if (w->options->moved_out != NULL)
-        w->options->moved_out[number] = w->moved;
+        w->options->moved_out[number] = w->moved || sim_disk_changes(w->disk) != w->changes;
 }
 
 /* --- the end of a life --- */
@@ -336,6 +337,7 @@ void world_deinit(struct world *w)
     w->result->records = w->ledger.n;
     w->result->late = w->store.landed_late;
     w->result->statuses = w->store.statuses;
+    w->result->redone = w->store.redone;
     w->result->multiparts = w->store.multiparts;
     w->result->stranded = sim_bucket_store_stranded(&w->store);
     watch_deinit(w);

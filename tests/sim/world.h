@@ -43,7 +43,7 @@ struct world_result {
     uint64_t kv_batches, configured;
     uint64_t storage_faults, storage_stops, slow; /* of them it stopped the node; slow disks */
     uint64_t deaths, stops, freezes, takeovers, fences, given_back, outages, late;
-    uint64_t statuses, multiparts, stranded; /* of the bucket */
+    uint64_t statuses, multiparts, stranded, redone; /* of the bucket */
     int64_t virtual_us;
     uint64_t trace_hash; /* equal for equal runs */
 };

@@ -98,6 +98,7 @@ struct world {
     struct sink_setup setup;
     struct watched_queue watched[WORLD_QUEUES_MAX];
     int64_t safe_time;  /* the last one published */
+    uint64_t changes;   /* of the disk, when the decision began */
     bool moved;         /* something happened since the decision began */
     int64_t start_us;   /* monotonic time of the beginning */
     bool one_by_one;    /* entries of one command each: what an entry did can be told apart */

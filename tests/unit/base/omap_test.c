@@ -155,6 +155,26 @@ static void model_change(struct model *model, unsigned i, unsigned kind)
     model->count += was ? 0 : 1;
 }
 
+struct walk {
+    struct omap *map;
+    size_t count;
+    struct buf at;
+};
+
+/* The next row of the whole walk is the one that a seek behind the last one finds. */
+static void check_visit(void *ctx, const struct omap_row *row)
+{
+    struct walk *w = ctx;
+    struct omap_row want;
+    CHECK(omap_seek(w->map, buf_span(&w->at), w->count > 0, &want));
+    CHECK_SPAN(row->key, want.key);
+    CHECK_SPAN(row->value, want.value);
+    CHECK_EQ(row->deleted, want.deleted);
+    buf_reset(&w->at);
+    buf_put_span(&w->at, row->key);
+    w->count++;
+}
+
 /* Goal: the map walks exactly the model's rows, in order. The order of keys is queue, then number.
  */
 static void model_check_walk(struct model *model)
@@ -178,6 +198,10 @@ static void model_check_walk(struct model *model)
     CHECK(!omap_seek(model->map, buf_span(&at), strict, &row));
     CHECK_EQ(count, model->count);
     CHECK_EQ(omap_count(model->map), count);
+    struct walk walk = {.map = model->map, .at = BUF_INIT};
+    omap_each(model->map, check_visit, &walk);
+    CHECK_EQ(walk.count, count);
+    buf_deinit(&walk.at);
     buf_deinit(&at);
 }
 
