@@ -1,6 +1,6 @@
-/* What a tenant's sink does beside its queues: it probes the bucket before anything else, and where a trouble would be
- * shown for ever, lists the queues, keeps its presence row and gives queues back (spec/sink.md 1, 6), and leaves when every
- * task has ended.
+/* What a tenant's sink does beside its queues: it probes the bucket before anything else, lists the
+ * queues, keeps its presence row and gives queues back (spec/sink.md 1, 6), and leaves when every
+ * task has ended. It probes again when the bucket is in trouble and no queue is about to ask.
  *
  * Run by one worker at a time. It is called with the lock and lets go of it for whatever touches
  * node or bucket. */
