@@ -382,6 +382,7 @@ static enum err start_listener(struct broker *b, struct error *error)
         .connections_max = b->files.connections,
         .handler = api_handle,
         .admit = api_admit,
+        .arriving = api_arriving,
         .aborted = api_aborted,
         .ctx = b->api,
     };

@@ -4,6 +4,8 @@
 
 #include "base/utf8.h"
 
+#define SMALL_MAX 65536u
+
 static void put_text(struct buf *out, const char *text)
 {
     struct buf valid = BUF_INIT; /* a message cut to fit may end inside a character */
@@ -15,6 +17,19 @@ static void put_text(struct buf *out, const char *text)
 void answer_json(struct http_request *http, unsigned status, struct buf *body)
 {
     http_respond(http, &(struct http_answer){.status = status}, body);
+}
+
+size_t answer_room(const struct http_request *http, size_t max)
+{
+    size_t room = http_answer_room(http);
+    if (room > max)
+        return max;
+    return room > SMALL_MAX ? room : SMALL_MAX;
+}
+
+bool answer_has_room(const struct http_request *http, const struct buf *body)
+{
+    return body->len <= SMALL_MAX || http_answer_room(http) > 0;
 }
 
 static void answer_error_retry(struct http_request *http, unsigned status, const char *code,

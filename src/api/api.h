@@ -35,6 +35,7 @@ struct api *api_new(const struct api_options *options);
 /* For struct http_options; their ctx is the api. */
 void api_handle(void *ctx, struct http_request *r);
 bool api_admit(void *ctx, struct http_request *r, uint64_t length);
+bool api_arriving(void *ctx, struct http_request *r, uint64_t length);
 void api_aborted(void *ctx, struct http_request *r);
 /* Answers waiting fetches at once and refuses new work with 503: before http_server_stop(). */
 void api_drain(struct api *a);

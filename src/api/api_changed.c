@@ -3,13 +3,17 @@
  *
  * Partitions of a queue stand in creation order, which is the order of their ids; a cursor is the
  * queue's id and the last partition's. A queue may have a million partitions and `since` may keep
- * none of them, so the read lock is given back after every STEP rows. */
+ * none of them, so the read lock is given back after every STEP rows.
+ *
+ * The answer is built in memory. Past ANSWER_MAX a page counts as full, however many rows it has: its
+ * `next` goes on from there. */
 #include "api/internal.h"
 
 #include "base/mem.h"
 #include "base/timefmt.h"
 
 #define STEP 4096u
+#define ANSWER_MAX (32u * 1024 * 1024) /* 1024 queues with pages of 1,000 rows would be 250 MiB */
 
 struct changed {
     struct api_read read; /* first: freed through it */
@@ -60,24 +64,29 @@ static void put_partition(struct buf *out, const struct partition *p, bool first
 struct page {
     uint64_t last; /* id of the last partition looked at */
     uint32_t rows;
+    bool full;
     bool end;
 };
 
-/* At most STEP partitions behind page->last. Read lock held. */
+/* At most STEP partitions behind page->last, in `room` bytes. Read lock held. */
 static void walk_step(struct buf *out, const struct queue *q, const struct changed_entry *e,
-                      struct page *page)
+                      size_t room, struct page *page)
 {
     size_t at = first_after(q, page->last);
     size_t stop = q->partition_count - at > STEP ? at + STEP : q->partition_count;
-    for (; at < stop && page->rows < e->limit; at++) {
+    for (; at < stop && !page->full; at++) {
+        if (out->len >= room) {
+            page->full = true;
+            break;
+        }
         const struct partition *p = q->partitions[at];
         page->last = p->id;
         if (e->has_since && p->last_write_at < e->since)
             continue;
         put_partition(out, p, page->rows == 0);
-        page->rows++;
+        page->full = ++page->rows == e->limit;
     }
-    page->end = page->rows == e->limit || at == q->partition_count;
+    page->end = page->full || at == q->partition_count;
 }
 
 static void put_error(struct buf *out, const struct changed_entry *e, const char *error)
@@ -97,7 +106,7 @@ static void put_page(struct buf *out, const struct changed_entry *e, uint64_t qu
     buf_puts(out, ",\"partitions\":[");
     buf_put_span(out, rows);
     buf_puts(out, "],\"next\":");
-    if (page->rows == e->limit) {
+    if (page->full) {
         buf_putc(out, '"');
         changed_cursor_put(out, queue_id, page->last);
         buf_puts(out, "\"}");
@@ -113,6 +122,7 @@ static void put_entry(struct changed *c, const struct changed_entry *e, struct b
     struct page page = {.last = e->cursor == CURSOR_AFTER ? e->cursor_partition : 0};
     uint64_t queue_id = 0;
     const char *error = NULL;
+    size_t room = body->len < ANSWER_MAX ? ANSWER_MAX - body->len : 0;
     while (!page.end && error == NULL) {
         struct state *s = node_read_begin(node);
         struct queue *q = state_queue_find(s, &TENANT_DEFAULT, e->queue);
@@ -123,7 +133,7 @@ static void put_entry(struct changed *c, const struct changed_entry *e, struct b
         else if (e->cursor == CURSOR_BAD || (e->cursor == CURSOR_AFTER && e->cursor_queue != q->id))
             error = "BAD_CURSOR";
         else
-            walk_step(&rows, q, e, &page);
+            walk_step(&rows, q, e, room, &page);
         node_read_end(node);
     }
     if (error != NULL)

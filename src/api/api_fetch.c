@@ -7,7 +7,8 @@
  * second, and at the deadline.
  *
  * Payloads are spliced as they were pushed. The whole answer is built in memory, so it has a
- * ceiling (fetch_request.total_max): entries past it come back empty with their real watermarks. */
+ * ceiling: fetch_request.total_max, and what answers together may take (http_answer_room()). Entries
+ * past it come back empty with their real watermarks. */
 #include "api/internal.h"
 
 #include "base/log.h"
@@ -15,6 +16,7 @@
 #include "base/timefmt.h"
 
 #define REREAD_US 1000000
+#define ANSWER_MAX (96u * 1024 * 1024)
 
 struct fetch {
     struct waiter waiter;
@@ -41,6 +43,7 @@ struct pass {
     uint64_t log_queue; /* whose log is referenced; 0 = none */
     struct qlog *log;
     uint64_t weight; /* of all records taken so far */
+    size_t room;     /* of the answer, for all bytes of it; its first record always goes */
     bool error;      /* an entry has one */
     bool cut;        /* an entry stopped at a limit: waiting would not bring more */
     enum err err;
@@ -145,7 +148,8 @@ static bool fits(const struct pass *p, const struct fetch_entry *e, const struct
         return false;
     if (at->records > 0 && at->weight + weight > e->max_bytes)
         return false;
-    return p->weight == 0 || p->weight + weight <= p->fetch->request.total_max;
+    return p->weight == 0 ||
+           (p->weight + weight <= p->fetch->request.total_max && p->body.len + weight <= p->room);
 }
 
 /* Takes what fits of the run in p->data. */
@@ -246,7 +250,9 @@ static void pass_deinit(struct pass *p)
 static void finish(struct fetch *f, struct pass *p)
 {
     struct api *a = f->waiter.api;
-    if (p->err == ERR_TIMEOUT) {
+    if (p->err == ERR_OK && !answer_has_room(f->http, &p->body)) {
+        answer_overloaded(a, f->http);
+    } else if (p->err == ERR_TIMEOUT) {
         answer_timeout(f->http);
     } else if (p->err != ERR_OK) {
         if (p->err == ERR_CORRUPT ||
@@ -280,6 +286,7 @@ static void run_fetch(struct waiter *w)
     if (f->deadline_us != 0 && watch(f))
         look_up(f);
     struct pass p = {.fetch = f};
+    p.room = answer_room(f->http, ANSWER_MAX);
     if (clock_mono_us(a->options.clock) >= f->late_us) /* it stood in line for that long */
         p.err = ERR_TIMEOUT;
     else

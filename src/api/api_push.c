@@ -8,6 +8,9 @@
 
 #define MINT_BATCH 64u        /* ids whose random part is fetched at once */
 #define ANSWER_ITEM_SIZE 160u /* bytes an item takes in the answer, about */
+/* And altogether: two million of the smallest in a body of 64 MiB take many times its size. */
+#define ITEM_SIZE                                                                                  \
+    (sizeof(struct push_item) + sizeof(struct push_item_result) + ANSWER_ITEM_SIZE + 64u)
 
 struct push {
     struct api_command command; /* first: freed through it */
@@ -109,13 +112,18 @@ void api_push(struct api *a, struct http_request *http, struct span rest)
         answer_json(http, 201, &body);
         return;
     }
-    mint(a, p->request.items, p->request.n);
     p->command = (struct api_command){.api = a,
                                       .http = http,
                                       .node = {.type = COMMAND_PUSH, .grows_storage = true},
                                       .answer = push_answer,
                                       .fail = answer_err,
                                       .free = push_free};
+    if (!admission_take(&p->command, p->request.n * ITEM_SIZE)) {
+        push_free(&p->command);
+        answer_overloaded(a, http);
+        return;
+    }
+    mint(a, p->request.items, p->request.n);
     push_encode(&p->command.node.body, &TENANT_DEFAULT, p->request.items, p->request.n);
     command_start(&p->command);
 }

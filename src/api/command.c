@@ -12,6 +12,7 @@
 static void release(struct api_command *c)
 {
     struct api *a = c->api;
+    admission_give_back(c);
     node_request_deinit(&c->node);
     c->free(c);
     atomic_fetch_sub(&a->outstanding, 1);

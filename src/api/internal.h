@@ -31,7 +31,10 @@ struct api {
         pthread_mutex_t lock;
         struct admission *first, *last; /* held, in order of arrival */
         atomic_size_t held;
-        atomic_uint_least64_t reading; /* bytes of admitted bodies being read or parsed */
+        /* Bytes of admitted bodies being read or parsed: of pushes, with what their items take
+         * until they are answered; and of other requests. */
+        atomic_uint_least64_t reading, others;
+        atomic_uint_least64_t small; /* of small pushes that are not answered yet */
     } gate;
     struct {
         pthread_mutex_t lock;
@@ -53,6 +56,10 @@ struct api {
  */
 
 void answer_json(struct http_request *http, unsigned status, struct buf *body); /* takes body */
+/* How many bytes an answer may have now, `max` at most: slow readers may hold only so much memory.
+ * A small one always goes; false: a larger one is to be answered answer_overloaded(). */
+size_t answer_room(const struct http_request *http, size_t max);
+bool answer_has_room(const struct http_request *http, const struct buf *body);
 /* {"error": text, "code": code}; code may be NULL. */
 void answer_error(struct http_request *http, unsigned status, const char *code, const char *text);
 void answer_refusal(struct http_request *http, const struct refusal *refusal);
@@ -71,6 +78,11 @@ void answer_kv_err(struct http_request *http, enum err err);
 /* The body of an admitted request was taken over: its bytes are counted by the node from here on.
  */
 void admission_end(struct admission *admission); /* NULL is allowed */
+struct api_command;
+/* The body was parsed and takes `needs` bytes until it is answered (items and answer; what is below
+ * the body's own size is in that). false: no room for it, to be answered answer_overloaded(). */
+bool admission_take(struct api_command *c, uint64_t needs);
+void admission_give_back(struct api_command *c); /* at its end */
 void admissions_wake(struct api *a);             /* there may be room: any thread */
 void admissions_refuse(struct api *a); /* lets go of all that are held; the API is draining */
 
@@ -84,6 +96,7 @@ struct api_command {
     struct http_request *http;
     struct node_request node;
     struct timer timer;
+    uint64_t gate_small, gate_reading;     /* counted in the gate until it ends */
     void (*answer)(struct api_command *c); /* node.err is ERR_OK; must http_respond() */
     void (*fail)(struct http_request *http, enum err err); /* answers a failure */
     void (*free)(struct api_command *c);                   /* everything, c included */

@@ -18,12 +18,14 @@ static void answer_failed(const struct api_read *r, enum err err)
 
 static void answer_built(struct api_read *r, enum err err, struct buf *body)
 {
-    if (err == ERR_OK) {
+    if (err == ERR_OK && answer_has_room(r->http, body)) {
         answer_json(r->http, 200, body);
         return;
     }
     buf_deinit(body);
-    if (err == ERR_NOT_FOUND)
+    if (err == ERR_OK)
+        answer_overloaded(r->api, r->http);
+    else if (err == ERR_NOT_FOUND)
         answer_error(r->http, 404, NULL, "Queue not found");
     else
         answer_failed(r, err);

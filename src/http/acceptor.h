@@ -6,14 +6,32 @@
 #ifndef HTTP_ACCEPTOR_H
 #define HTTP_ACCEPTOR_H
 
+#include "base/err.h"
+
+#include <stdint.h>
+
 struct MHD_Daemon;
 struct http_acceptor;
+struct http_conns;
+struct http_linger;
 
-/* listen_fd is nonblocking; taken. connections_max: no more are accepted at a time; newcomers wait in the backlog. */
-struct http_acceptor *http_acceptor_start(int listen_fd, struct MHD_Daemon *daemon,
-                                          unsigned connections_max);
-/* Ends the thread and closes the socket: newcomers are refused. Once; before the daemon is stopped. Blocks shortly.
- * NULL is allowed. */
+/* A listening socket, nonblocking. port 0: any free one; *port_out is what it is. */
+ERR_CHECK enum err http_listen(const char *address, uint16_t port, int *fd_out, uint16_t *port_out,
+                               struct error *error);
+
+struct http_acceptor_options {
+    int listen_fd; /* taken */
+    struct MHD_Daemon *daemon;
+    struct http_conns *conns;   /* who is there, and how long they may be */
+    struct http_linger *linger; /* for those that are told there is no room */
+    /* Whether answers fill memory, so that what nobody takes must go. */
+    bool (*pressed)(void *ctx);
+    void *ctx;
+};
+
+struct http_acceptor *http_acceptor_start(const struct http_acceptor_options *options);
+/* Ends the thread and closes the socket: newcomers are refused. Once; before the daemon is stopped.
+ * Blocks shortly. NULL is allowed. */
 void http_acceptor_stop(struct http_acceptor *a);
 
 #endif

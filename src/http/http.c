@@ -1,7 +1,7 @@
 /* HTTP over libmicrohttpd 0.9.75: epoll, a pool of threads, suspended requests.
  *
- * One struct http_request lives from the request line (uri_received) to the end of the answer
- * (completed). The library calls `on_call` once after the headers, for each piece of the body, and
+ * One struct http_request lives from the request line to the end of the answer
+ * (http_uri_received, http_completed). The library calls http_on_call() once after the headers, for each piece of the body, and
  * once more at its end; that last call is where the application's handler runs. Facts of the
  * library this file rests on (its connection.c):
  *
@@ -12,82 +12,27 @@
  * hold a request whose body is still on the client's side.
  *   - A suspended connection is not read: a client that left is seen by asking
  * (http_request_client_gone), or when the answer is written.
- *   - A connection closed by the library (timeout, stop, reset) calls `completed` only.
- *   - It lets Content-Length stand beside Transfer-Encoding, and takes the first of two lengths:
- * refused here (RFC 9112 6.3).
+ *   - A connection closed by the library (timeout, stop, reset) calls http_completed() only.
  *   - MHD_stop_daemon() aborts the process while a connection is suspended.
  *
  * Answering from any thread: `state` says whose turn it is. The answering side stores the answer,
  * then exchanges the state to WOKEN; only when it was SUSPENDED does it resume the connection,
  * after which the request belongs to the server's thread again. */
-#include "http/http.h"
+#include "http/internal.h"
 
 #include "base/mem.h"
-#include "http/acceptor.h"
+#include "http/conns.h"
+#include "http/framing.h"
 #include "http/linger.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <microhttpd.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/ioctl.h>
 
-/* Of the library, per connection: larger headers are 431. */
-#define CONNECTION_MEMORY (16u * 1024)
-#define BACKLOG 4096
-#define IDLE_TIMEOUT_S 75
-#define PROGRESS_TIMEOUT_S 60
 /* A refused body up to this size is read and dropped, to keep the connection. */
 #define DRAIN_MAX (256u * 1024)
 /* Of an announced body, reserved at once: its pages are touched only as bytes arrive. */
 #define RESERVE_MAX (64u * 1024 * 1024)
-#define STOP_WAIT_MS 5000 /* for answers that are still being written when the server stops */
-
-enum phase {
-    PHASE_HEADERS,    /* on_call has not seen it yet */
-    PHASE_BODY,       /* collecting */
-    PHASE_DRAIN,      /* refused: the body is thrown away, the answer is ready */
-    PHASE_DISPATCHED, /* the handler has it or had it */
-};
-
-enum turn { TURN_OPEN, TURN_SUSPENDED, TURN_WOKEN };
-
-struct http_server {
-    struct MHD_Daemon *daemon;
-    struct http_linger *linger;
-    struct http_acceptor *acceptor;
-    uint16_t port;
-    struct http_options options;
-    atomic_bool quiescing;
-    atomic_size_t inflight;   /* dispatched, answer not written to its end */
-    atomic_size_t unanswered; /* dispatched, http_respond() not called yet */
-};
-
-struct http_request {
-    struct http_server *server;
-    struct MHD_Connection *connection; /* NULL once the library gave it up */
-    enum http_method method;
-    enum phase phase;
-    bool admitted; /* options.admit said yes to a body */
-    bool unread;   /* answered before its body was read */
-    bool held;     /* http_hold() was called, admit() not asked again yet */
-    struct span path, query;
-    struct buf body;
-    size_t dropped; /* bytes of a refused body thrown away */
-    void *ctx;
-    atomic_int turn;
-    /* Written by the answering side before it exchanges `turn`. */
-    struct MHD_Response *response;
-    unsigned status;
-    http_handler_fn resumed;
-    void *resumed_ctx;
-    char uri[]; /* raw */
-};
 
 /* --- requests -----------------------------------------------------------------------------------
  */
@@ -105,6 +50,13 @@ static void split_uri(struct http_request *r, struct span uri)
     r->query = mark == NULL ? (struct span){NULL, 0} : span_sub(uri, path_len + 1, uri.len);
 }
 
+static struct http_conn *conn_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info->socket_context; /* set by http_connection_changed() */
+}
+
 /* The library would take the query apart next, and has no answer when its parts do not fit into the
  * connection's pool: the client would wait for ever. We have our copy, so it finds an empty one in
  * its buffer, which it writes to itself behind this callback. */
@@ -116,7 +68,7 @@ static void hide_query(const char *uri)
 }
 
 /* The library's URI callback: the raw request target, before it is cut at '?'. */
-static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
+void *http_uri_received(void *ctx, const char *uri, struct MHD_Connection *connection)
 {
     size_t len = uri == NULL ? 0 : strlen(uri);
     struct http_request *r = mem_new(sizeof(*r) + len + 1);
@@ -124,13 +76,16 @@ static void *uri_received(void *ctx, const char *uri, struct MHD_Connection *con
         memcpy(r->uri, uri, len);
     r->server = ctx;
     r->connection = connection;
+    r->target = uri;
+    r->conn = conn_of(connection);
+    http_conn_set_phase(r->conn, CONN_HEADERS);
     split_uri(r, span_make(r->uri, len));
     hide_query(uri);
     return r;
 }
 
 /* Keeps the path raw: percent-decoding is per segment, the application's business. */
-static size_t keep_escapes(void *ctx, struct MHD_Connection *connection, char *text)
+size_t http_keep_escapes(void *ctx, struct MHD_Connection *connection, char *text)
 {
     (void)ctx;
     (void)connection;
@@ -141,6 +96,7 @@ static void request_free(struct http_request *r)
 {
     if (r->response != NULL)
         MHD_destroy_response(r->response);
+    atomic_fetch_sub(&r->server->answers, r->answer_bytes);
     buf_deinit(&r->body);
     mem_free(r);
 }
@@ -207,6 +163,8 @@ void http_respond(struct http_request *r, const struct http_answer *answer, stru
 {
     ASSERT(r->response == NULL);
     struct http_server *s = r->server;
+    r->answer_bytes = body == NULL ? 0 : body->cap;
+    atomic_fetch_add(&s->answers, r->answer_bytes);
     r->response = make_response(s, answer, body);
     r->status = answer->status;
     if (r->phase == PHASE_DISPATCHED) {
@@ -227,6 +185,7 @@ void http_resume(struct http_request *r, http_handler_fn fn, void *ctx)
 /* Hands the stored answer to the library. */
 static enum MHD_Result send_answer(struct http_request *r)
 {
+    http_conn_set_phase(r->conn, CONN_ANSWER);
     enum MHD_Result result = MHD_queue_response(r->connection, r->status, r->response);
     MHD_destroy_response(r->response); /* the library holds its own reference */
     r->response = NULL;
@@ -277,29 +236,6 @@ static enum MHD_Result drive(struct http_request *r)
 /* --- the library's callbacks --------------------------------------------------------------------
  */
 
-struct framing {
-    unsigned lengths, encodings;
-    bool chunked;
-    uint64_t length;
-};
-
-static enum MHD_Result count_framing(void *ctx, enum MHD_ValueKind kind, const char *name,
-                                     const char *value)
-{
-    (void)kind;
-    struct framing *f = ctx;
-    struct span text = value == NULL ? (struct span){NULL, 0} : span_trim(span_str(value));
-    if (strcasecmp(name, "Content-Length") == 0) {
-        f->lengths++;
-        if (!span_parse_u64(text, &f->length))
-            f->length = UINT64_MAX;
-    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        f->encodings++;
-        f->chunked = span_eq_nocase(text, SPAN_LIT("chunked"));
-    }
-    return MHD_YES;
-}
-
 static void refuse(struct http_request *r, unsigned status, const char *text)
 {
     struct buf body = BUF_INIT;
@@ -311,13 +247,14 @@ static const char *const too_large = "request body is too large\n";
 
 /* Refused before its body: the answer is stored. Queued at once, which closes the connection,
  * unless the body is small and under way. */
-static enum MHD_Result refuse_body(struct http_request *r, const struct framing *f)
+static enum MHD_Result refuse_body(struct http_request *r, const struct http_framing *f)
 {
     r->unread = true;
     bool waits = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Expect") != NULL;
-    if (waits || f->length > DRAIN_MAX || f->encodings > 0)
+    if (waits || f->length > DRAIN_MAX)
         return send_answer(r);
     r->phase = PHASE_DRAIN;
+    http_conn_set_phase(r->conn, CONN_BODY);
     r->unread = false;
     return MHD_YES;
 }
@@ -330,43 +267,60 @@ static void end_hold(struct http_request *r)
     atomic_fetch_sub(&r->server->unanswered, 1);
 }
 
-static enum MHD_Result headers_received(struct http_request *r, const char *method)
+/* The request is out of this thread's hands until admit() is to be asked again. */
+static enum MHD_Result wait_for_admission(struct http_request *r)
+{
+    r->phase = PHASE_HEADERS; /* this call comes again */
+    http_conn_set_phase(r->conn, CONN_HANDLED);
+    atomic_fetch_add(&r->server->unanswered, 1);
+    suspend(r);
+    return MHD_YES;
+}
+
+static enum MHD_Result headers_received(struct http_request *r, const char *method,
+                                        const char *version)
 {
     struct http_server *s = r->server;
     if (r->held)
         end_hold(r);
     r->method = method_of(method);
-    struct framing f = {0};
-    (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_framing, &f);
-    if (f.lengths > 1 || f.encodings > 1 || (f.lengths > 0 && f.encodings > 0) ||
-        (f.encodings > 0 && !f.chunked)) {
-        refuse(r, 400, "ambiguous length of the request body\n");
+    struct http_framing f = http_framing_read(r->connection, span_str(r->uri), r->target, version);
+    r->phase = PHASE_BODY;
+    if (f.wrong != NULL) {
+        r->unread = true;
+        refuse(r, 400, f.wrong);
         return send_answer(r);
     }
-    bool has_body = f.encodings > 0 || f.length > 0;
-    r->phase = PHASE_BODY;
-    if (!has_body)
+    http_conn_set_phase(r->conn, f.has_body ? CONN_BODY : CONN_HANDLED);
+    if (!f.has_body)
         return MHD_YES;
-    uint64_t length = f.encodings > 0 ? UINT64_MAX : f.length;
-    if (f.encodings == 0 && length > s->options.body_max) {
+    if (!f.chunked && f.length > s->options.body_max) {
         r->phase = PHASE_DRAIN;
         refuse(r, 413, too_large);
         return refuse_body(r, &f);
     }
-    if (s->options.admit != NULL && !s->options.admit(s->options.ctx, r, length)) {
-        if (!r->held)
-            return refuse_body(r, &f);
-        r->phase = PHASE_HEADERS; /* this call comes again */
-        atomic_fetch_add(&s->unanswered, 1);
-        suspend(r);
-        return MHD_YES;
-    }
+    if (s->options.admit != NULL && !s->options.admit(s->options.ctx, r, f.length))
+        return r->held ? wait_for_admission(r) : refuse_body(r, &f);
     r->admitted = true;
-    if (f.encodings == 0)
-        buf_reserve(&r->body, length < RESERVE_MAX ? (size_t)length : RESERVE_MAX);
-    (void)MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT,
-                                    s->options.progress_timeout_s);
+    if (!f.chunked)
+        buf_reserve(&r->body, f.length < RESERVE_MAX ? (size_t)f.length : RESERVE_MAX);
     return MHD_YES;
+}
+
+/* A body that goes no further is thrown away, and its answer given at its end. */
+static bool take_piece(struct http_request *r, const char *piece, size_t len)
+{
+    const struct http_options *o = &r->server->options;
+    if (buf_try_append(&r->body, piece, len, o->body_max) != ERR_OK) {
+        r->phase = PHASE_DRAIN;
+        refuse(r, 413, too_large);
+        return false;
+    }
+    r->phase = PHASE_DRAIN; /* as which the answer of a refusal counts */
+    if (o->arriving != NULL && !o->arriving(o->ctx, r, r->body.len))
+        return false;
+    r->phase = PHASE_BODY;
+    return true;
 }
 
 static enum MHD_Result body_piece(struct http_request *r, const char *piece, size_t *size)
@@ -375,11 +329,9 @@ static enum MHD_Result body_piece(struct http_request *r, const char *piece, siz
     size_t len = *size;
     *size = 0;
     if (r->phase == PHASE_BODY) {
-        if (buf_try_append(&r->body, piece, len, s->options.body_max) == ERR_OK)
+        if (take_piece(r, piece, len))
             return MHD_YES;
         buf_deinit(&r->body);
-        r->phase = PHASE_DRAIN;
-        refuse(r, 413, too_large);
     }
     r->dropped += len;
     return r->dropped <= s->options.body_max + DRAIN_MAX ? MHD_YES : MHD_NO; /* NO closes */
@@ -391,26 +343,26 @@ static enum MHD_Result body_complete(struct http_request *r)
     if (r->phase == PHASE_DRAIN)
         return send_answer(r);
     r->phase = PHASE_DISPATCHED;
+    http_conn_set_phase(r->conn, CONN_HANDLED);
     atomic_fetch_add(&s->inflight, 1);
     atomic_fetch_add(&s->unanswered, 1);
     s->options.handler(s->options.ctx, r);
     return drive(r);
 }
 
-static enum MHD_Result on_call(void *ctx, struct MHD_Connection *connection, const char *url,
-                               const char *method, const char *version, const char *piece,
-                               size_t *piece_size, void **request)
+enum MHD_Result http_on_call(void *ctx, struct MHD_Connection *connection, const char *url,
+                             const char *method, const char *version, const char *piece,
+                             size_t *piece_size, void **request)
 {
     (void)ctx;
     (void)connection;
     (void)url;
-    (void)version;
     struct http_request *r = *request;
     if (r == NULL)
         return MHD_NO;
     switch (r->phase) {
     case PHASE_HEADERS:
-        return headers_received(r, method);
+        return headers_received(r, method, version);
     case PHASE_BODY:
     case PHASE_DRAIN:
         return *piece_size > 0 ? body_piece(r, piece, piece_size) : body_complete(r);
@@ -430,9 +382,16 @@ static void let_linger(struct http_server *s, struct MHD_Connection *connection)
         http_linger_take(s->linger, fd);
 }
 
+/* The library answers malformed and overlong headers and chunks itself, and closes. */
+static bool cut_by_library(const struct http_request *r, enum MHD_RequestTerminationCode code)
+{
+    return (r->phase == PHASE_HEADERS || r->phase == PHASE_BODY) &&
+           code == MHD_REQUEST_TERMINATED_WITH_ERROR;
+}
+
 /* The answer has left, or the connection is lost. */
-static void completed(void *ctx, struct MHD_Connection *connection, void **request,
-                      enum MHD_RequestTerminationCode code)
+void http_completed(void *ctx, struct MHD_Connection *connection, void **request,
+                    enum MHD_RequestTerminationCode code)
 {
     struct http_server *s = ctx;
     struct http_request *r = *request;
@@ -450,136 +409,30 @@ static void completed(void *ctx, struct MHD_Connection *connection, void **reque
         if (s->options.aborted != NULL)
             s->options.aborted(s->options.ctx, r);
     }
-    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && r->unread)
+    bool lingers =
+        code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? r->unread : cut_by_library(r, code);
+    if (lingers)
         let_linger(s, connection);
-    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && r->admitted)
-        (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
-                                        s->options.idle_timeout_s);
+    else if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        http_conn_set_phase(r->conn, CONN_IDLE); /* else it is closed, and not looked at again */
     request_free(r);
 }
 
-/* --- the server ---------------------------------------------------------------------------------
- */
-
-static enum err listen_on(const struct http_options *o, int *fd_out, uint16_t *port_out,
-                          struct error *error)
+void http_connection_changed(void *ctx, struct MHD_Connection *connection, void **slot,
+                             enum MHD_ConnectionNotificationCode code)
 {
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(o->port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(o->port)};
-    struct sockaddr *address = NULL;
-    socklen_t len = 0;
-    if (inet_pton(AF_INET, o->address, &four.sin_addr) == 1) {
-        address = (struct sockaddr *)&four;
-        len = sizeof(four);
-    } else if (inet_pton(AF_INET6, o->address, &six.sin6_addr) == 1) {
-        address = (struct sockaddr *)&six;
-        len = sizeof(six);
-    } else {
-        return error_set(error, ERR_INVALID, "%s is not an IP address", o->address);
-    }
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int on = 1;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-        bind(fd, address, len) != 0 || listen(fd, BACKLOG) != 0 ||
-        getsockname(fd, address, &len) != 0) {
-        int code = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return error_set(error, code == EADDRINUSE ? ERR_LOCKED : ERR_IO,
-                         "cannot listen on %s port %u: %s", o->address, o->port,
-                         strerrordesc_np(code));
-    }
-    *fd_out = fd;
-    *port_out = ntohs(address->sa_family == AF_INET ? four.sin_port : six.sin6_port);
-    return ERR_OK;
-}
-
-static struct MHD_Daemon *start_daemon(struct http_server *s)
-{
-    const struct http_options *o = &s->options;
-    /* A pool of one is not a pool: the library wants two threads at least for that option. */
-    struct MHD_OptionItem pool[] = {
-        {o->threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)o->threads, NULL},
-        {MHD_OPTION_END, 0, NULL},
-    };
-    return MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0,
-        NULL, NULL, on_call, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_LIMIT, o->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
-        o->idle_timeout_s, MHD_OPTION_NOTIFY_COMPLETED, completed, s, MHD_OPTION_URI_LOG_CALLBACK,
-        uri_received, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_ARRAY, pool,
-        MHD_OPTION_END);
-}
-
-enum err http_server_start(const struct http_options *options, struct http_server **out,
-                           struct error *error)
-{
-    struct http_server *s = mem_new(sizeof(*s));
-    s->options = *options;
-    if (s->options.idle_timeout_s == 0)
-        s->options.idle_timeout_s = IDLE_TIMEOUT_S;
-    if (s->options.progress_timeout_s == 0)
-        s->options.progress_timeout_s = PROGRESS_TIMEOUT_S;
-    int listen_fd = -1;
-    enum err err = listen_on(options, &listen_fd, &s->port, error);
-    if (err != ERR_OK) {
-        mem_free(s);
-        return err;
-    }
-    sigset_t all,
-        before; /* signals are the main thread's: the library's threads inherit the mask */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->linger = http_linger_new();
-    s->daemon = start_daemon(s);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (s->daemon == NULL) {
-        http_linger_free(s->linger);
-        (void)close(listen_fd);
-        mem_free(s);
-        return error_set(error, ERR_IO, "the HTTP server did not start: %s",
-                         strerrordesc_np(errno));
-    }
-    s->acceptor = http_acceptor_start(listen_fd, s->daemon, options->connections_max);
-    *out = s;
-    return ERR_OK;
-}
-
-uint16_t http_server_port(const struct http_server *s)
-{
-    return s->port;
-}
-
-void http_server_quiesce(struct http_server *s)
-{
-    if (atomic_exchange(&s->quiescing, true))
+    struct http_server *s = ctx;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *slot = http_conn_open(s->conns, info->connect_fd);
         return;
-    http_acceptor_stop(s->acceptor);
-}
-
-size_t http_server_inflight(const struct http_server *s)
-{
-    return atomic_load(&s->inflight);
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-    (void)nanosleep(&pause, NULL);
-}
-
-void http_server_stop(struct http_server *s)
-{
-    if (s == NULL)
-        return;
-    http_server_quiesce(s);
-    while (atomic_load(&s->unanswered) > 0)
-        sleep_ms(1);
-    for (unsigned waited = 0; atomic_load(&s->inflight) > 0 && waited < STOP_WAIT_MS; waited++)
-        sleep_ms(1);
-    MHD_stop_daemon(s->daemon);
-    http_linger_free(s->linger);
-    mem_free(s);
+    }
+    int unread = 0;
+    if (http_conn_phase(*slot) == CONN_IDLE && ioctl(info->connect_fd, FIONREAD, &unread) == 0 &&
+        unread > 0) /* a request line without an end was answered */
+        let_linger(s, connection);
+    http_conn_close(s->conns, *slot);
 }
 
 /* --- what handlers see --------------------------------------------------------------------------
@@ -611,6 +464,12 @@ struct span http_request_header(const struct http_request *r, const char *name)
 struct span http_request_body(const struct http_request *r)
 {
     return buf_span(&r->body);
+}
+
+size_t http_answer_room(const struct http_request *r)
+{
+    size_t max = r->server->options.answers_max, taken = atomic_load(&r->server->answers);
+    return taken < max ? max - taken : 0;
 }
 
 bool http_request_client_gone(const struct http_request *r)

@@ -27,16 +27,21 @@ struct http_options {
     const char *address; /* IP; */
     uint16_t port;       /* 0 = any free one */
     unsigned threads;
-    size_t body_max; /* larger: 413 plain text */
-    unsigned connections_max;
+    size_t body_max;          /* larger: 413 plain text */
+    unsigned connections_max; /* src/http/conns.h: who makes room for newcomers */
     http_handler_fn handler;
     http_admit_fn admit; /* may be NULL */
+    /* Of an admitted body there are `length` bytes now: true to go on; false after it called
+     * http_respond(): the rest is thrown away and the answer given at its end. May be NULL. */
+    http_admit_fn arriving;
     /* A request whose body admit() let in, or held, ended before the handler saw it (client left,
      * body too large): gives back what admit() took. May be NULL; a server's thread. */
     http_handler_fn aborted;
     void *ctx;
     unsigned idle_timeout_s;     /* a connection between two requests; 0 = 75 */
-    unsigned progress_timeout_s; /* a body of which nothing arrives; 0 = 60 */
+    unsigned progress_timeout_s; /* headers; a body or an answer that stands still; 0 = 60 */
+    unsigned least_bytes_s;      /* least speed of bodies and answers, over that time; 0 = 1024 */
+    size_t answers_max;          /* bytes of answers clients have not taken; 0 = 128 MiB */
 };
 
 ERR_CHECK enum err http_server_start(const struct http_options *options, struct http_server **out,
@@ -58,6 +63,9 @@ struct span http_request_header(const struct http_request *r,
 struct span http_request_body(const struct http_request *r); /* valid until it was answered */
 /* Looks at the socket now: the client closed it, or at least the half it sends on. Any thread. */
 bool http_request_client_gone(const struct http_request *r);
+/* Bytes that the answers of all requests together may still take before slow readers hold more
+ * memory than they should. What is answered past that is counted too, not refused. */
+size_t http_answer_room(const struct http_request *r);
 /* Per-request slot of the application. */
 void http_request_set_ctx(struct http_request *r, void *ctx);
 void *http_request_ctx(const struct http_request *r);

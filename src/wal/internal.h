@@ -7,7 +7,10 @@
 
 #include <pthread.h>
 
-#define WAL_SPARES_MAX 2u /* preallocated files kept: the next segment and the one after */
+/* Preallocated files kept. One is made ahead, so that a roll need not; more only come back from the
+ * log, up to what a node at full speed fills between two checkpoints (256 MB in segments of 64 MiB)
+ * and while one is made: else the writer makes them itself, which is a stall and writes twice. */
+#define WAL_SPARES_MAX 6u
 #define WAL_SHARE_OF_DISK                                                                          \
     10 /* spares are kept while the log is below this fraction of the disk                         \
         */

@@ -89,6 +89,15 @@ static void catch_up(struct world *w)
         world_fail(w, "a boot on a full disk stays behind though there is room");
 }
 
+int64_t world_applied_end(struct world *w)
+{
+    struct state *s = node_read_begin(w->node);
+    const struct state_meta *meta = state_meta(s);
+    int64_t end = meta->last_clock + (meta->last_count > 0 ? (int64_t)meta->last_count - 1 : 0);
+    node_read_end(w->node);
+    return end;
+}
+
 bool world_open_node(struct world *w)
 {
     if (!open_node(w))

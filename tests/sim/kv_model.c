@@ -388,7 +388,7 @@ static bool read_all(struct kv_model *m, struct kv_result *out)
 {
     struct world *w = m->world;
     struct kv_op op = {.type = KV_GET_PREFIX, .ns = NAMESPACE, .key = SPAN_LIT("k"), .limit = 1000};
-    return storage_read_rows(w, &op, node_safe_time(w->node), out);
+    return storage_read_rows(w, &op, world_applied_end(w), out);
 }
 
 static const struct kv_row *find(const struct kv_model *m, const struct kv_result *rows,
@@ -424,7 +424,7 @@ static void compare_row(struct kv_model *m, unsigned key, const struct kv_row *g
 
 static void compare_all(struct kv_model *m, const struct kv_result *rows)
 {
-    int64_t now = node_safe_time(m->world->node);
+    int64_t now = world_applied_end(m->world);
     size_t n = 0;
     for (unsigned key = 0; key < ROWS && m->world->result->ok; key++) {
         compare_row(m, key, find(m, rows, key), now);

@@ -3,7 +3,7 @@
  *   sim                        worlds: a random life of broker, sinks, bucket and disk for each seed
  *   sim --broker               the same without sinks
  *   sim --sweep                one event at every step of a window; --at I plays only step I
- *   sim --checks               named stories: --placement and --outages are one half of them
+ *   sim --checks               named stories: --placement, --outages and --lake are a part of them
  *   sim --rules, --rule N      the storage rules' failure schedules
  *   sim --self-test            that equal seeds are equal runs, and that shrinking works
  *
@@ -25,7 +25,8 @@
 
 #define EXIT_SKIPPED 77
 #define USAGE                                                                                      \
-    "usage: sim [--broker|--sweep|--checks|--placement|--outages|--rules|--rule N|--self-test]"    \
+    "usage: sim [--broker|--sweep|--checks|--placement|--outages|--lake|--rules|--rule "           \
+    "N|--self-test]"                                                                               \
     " [--seed N] [--seeds COUNT] [--at I] [--first] [--shrink] [--seconds S] [--instances I]"      \
     " [--lives L] [--steps S] [--trace|--trace-all]\n"
 
@@ -36,13 +37,15 @@ enum mode {
     MODE_CHECKS,
     MODE_PLACEMENT,
     MODE_OUTAGES,
+    MODE_LAKE, /* somebody else writes it, drains, a full disk */
     MODE_RULES,
     MODE_SELF_TEST,
     MODES, /* how many */
 };
 
-static const char *const mode_names[MODES] = {
-    "", "--broker", "--sweep", "--checks", "--placement", "--outages", "--rules", "--self-test"};
+static const char *const mode_names[MODES] = {"",         "--broker",    "--sweep",
+                                              "--checks", "--placement", "--outages",
+                                              "--lake",   "--rules",     "--self-test"};
 
 struct sim_arguments {
     enum mode mode;
@@ -235,8 +238,10 @@ static void sweep_seed(const struct sim_arguments *a, struct totals *t)
 
 static bool chosen(const struct sim_arguments *a, enum check_kind kind)
 {
-    return a->mode == MODE_CHECKS ||
-           (a->mode == MODE_PLACEMENT ? kind == CHECK_PLACEMENT : kind == CHECK_OUTAGE);
+    static const enum check_kind kinds[MODES] = {[MODE_PLACEMENT] = CHECK_PLACEMENT,
+                                                 [MODE_OUTAGES] = CHECK_OUTAGE,
+                                                 [MODE_LAKE] = CHECK_LAKE};
+    return a->mode == MODE_CHECKS || kind == kinds[a->mode];
 }
 
 static void check_seed(const struct sim_arguments *a, struct totals *t)
@@ -302,6 +307,7 @@ static void play(const struct sim_arguments *a, struct totals *t)
     case MODE_CHECKS:
     case MODE_PLACEMENT:
     case MODE_OUTAGES:
+    case MODE_LAKE:
         check_seed(a, t);
         break;
     case MODE_RULES:

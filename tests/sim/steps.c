@@ -123,8 +123,10 @@ void world_meanwhile(void *world)
 /* Now and then the power goes in the middle of it. */
 static void make_checkpoint(struct world *w)
 {
-    if (!w->calm && prng_chance(&w->prng, 1))
+    if (!w->calm && prng_chance(&w->prng, 1)) {
+        world_detail(w, "the power goes with the checkpoint");
         sim_disk_crash_after(w->disk, prng_below(&w->prng, 4));
+    }
     w->waits = WAITS_CHECKPOINT;
     pump(w, node_pump_checkpoint(w->node), "checkpoint");
     w->waits = WAITS_NONE;

@@ -19,6 +19,7 @@ void world_fail(struct world *w, const char *format, ...)
     va_end(args);
     w->result->why[strcspn(w->result->why, "\n")] = '\0'; /* a log line ends in one */
     w->result->ok = false;
+    world_trace(w, "wrong: %s", w->result->why);
 }
 
 static void trace(struct world *w, bool shown, const char *format, va_list args)

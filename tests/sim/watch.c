@@ -27,7 +27,8 @@ struct look {
     struct world *world;
     unsigned queue;
     bool replayed;
-    int64_t now;
+    int64_t now; /* safeTime */
+    int64_t end; /* what rows end by */
 };
 
 static void watch_fail(struct look *at, const char *what)
@@ -43,7 +44,7 @@ static void watch_fail(struct look *at, const char *what)
 static void lease_gone(struct look *at, struct watched_queue *q)
 {
     struct instance *i = instance_named(at->world, buf_span(&q->holder));
-    if (q->lease_expires > at->now && !at->replayed && i != NULL)
+    if (q->lease_expires > at->end && !at->replayed && i != NULL)
         i->row_gone[at->queue] = true; /* given back: or else its holder will be fenced */
     q->leased = false;
 }
@@ -273,10 +274,13 @@ void watch_look(struct world *w, bool replayed)
     struct kv_result result = {0};
     if (!w->options->with_sink || w->node == NULL || w->unwatched)
         return;
-    struct look at = {.world = w, .replayed = replayed, .now = node_safe_time(w->node)};
+    struct look at = {.world = w,
+                      .replayed = replayed,
+                      .now = node_safe_time(w->node),
+                      .end = world_applied_end(w)};
     for (unsigned i = 0; i < 3 * w->queues; i++)
         keys[i] = buf_span(&w->watched[i / 3].keys[i % 3]);
-    bool read = read_rows(w, keys, 3 * (size_t)w->queues, at.now, &result);
+    bool read = read_rows(w, keys, 3 * (size_t)w->queues, at.end, &result);
     for (at.queue = 0; read && at.queue < w->queues && w->result->ok; at.queue++)
         look_queue(&at, &result, &keys[3 * at.queue]);
     kv_result_deinit(&result);
@@ -428,7 +432,7 @@ void watch_check_left(struct world *w, const struct instance *i)
         world_fail(w, "%s is drained and left a lease", i->name);
     sink_key_presence(&key, SPAN_LIT("default"), span_str(i->name));
     struct span keys[] = {buf_span(&key)};
-    if (read_rows(w, keys, 1, node_safe_time(w->node), &result) &&
+    if (read_rows(w, keys, 1, world_applied_end(w), &result) &&
         row_of(&result, buf_span(&key)) != NULL)
         world_fail(w, "%s is drained and left its presence row", i->name);
     kv_result_deinit(&result);

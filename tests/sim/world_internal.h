@@ -149,6 +149,7 @@ void world_close(struct world *w);
 void world_judge(struct world *w, bool complete, struct lake_verdict *out);
 /* What was published holds, over restarts too: every later record is stamped above it. */
 void world_check_safe_time(struct world *w);
+int64_t world_applied_end(struct world *w); /* the clock of the last command: what rows end by */
 
 /* steps.c */
 bool world_pump_apply(struct world *w); /* one entry, and the watch's look at it */

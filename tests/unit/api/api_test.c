@@ -103,6 +103,7 @@ static void broker_start(struct broker *b, const struct setup *setup)
                              .connections_max = 100,
                              .handler = api_handle,
                              .admit = api_admit,
+                             .arriving = api_arriving,
                              .aborted = api_aborted,
                              .ctx = b->api};
     CHECK_EQ(http_server_start(&h, &b->http, &error), ERR_OK);

@@ -140,7 +140,8 @@ static void app_start(struct app *app, unsigned threads)
                              .aborted = aborted,
                              .ctx = app,
                              .idle_timeout_s = 2,
-                             .progress_timeout_s = 1};
+                             .progress_timeout_s = 1,
+                             .least_bytes_s = 1};
     CHECK_EQ(http_server_start(&o, &app->server, &error), ERR_OK);
 }
 
