@@ -196,7 +196,7 @@ static void drop_buckets(struct state *s, unsigned c, uint32_t from, uint32_t to
     be32_put(first + DEDUP_BUCKET_AT, from);
     be32_put(end + DEDUP_BUCKET_AT, to);
     struct span to_key = span_make(end, sizeof(end));
-    struct state_iter *it = state_iter_new(s, span_make(first, sizeof(first)));
+    struct state_iter *it = state_iter_new(s, span_make(first, sizeof(first)), to_key);
     bool any = state_iter_valid(it) && span_cmp(state_iter_key(it), to_key) < 0;
     state_iter_free(it);
     if (any)

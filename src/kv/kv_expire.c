@@ -62,7 +62,7 @@ static bool sound(struct span key, struct span value)
 static void cursor_set(struct buf *cursor, struct span key)
 {
     buf_reset(cursor);
-    if (key.len != 0 && key.ptr[0] == STATE_KIND_KV_EXPIRY)
+    if (key.len != 0)
         buf_put_span(cursor, key);
     else
         buf_putc(cursor, STATE_KIND_KV_EXPIRY + 1); /* none is left */
@@ -77,8 +77,6 @@ static enum err collect_from(struct state_iter *it, int64_t now, size_t limit, s
     for (; state_iter_valid(it); state_iter_next(it)) {
         struct span key = state_iter_key(it), value = state_iter_value(it);
         *stop_out = key;
-        if (key.ptr[0] != STATE_KIND_KV_EXPIRY)
-            return ERR_OK;
         if (!sound(key, value))
             return error_set(error, ERR_CORRUPT, "an expiry of a KV row does not decode");
         if ((int64_t)be64_get(key.ptr + 1) > now || *n == limit)
@@ -96,6 +94,7 @@ static enum err collect_from(struct state_iter *it, int64_t now, size_t limit, s
 static enum err collect(struct state *s, int64_t now, size_t limit, struct buf *rows, size_t *n,
                         struct error *error)
 {
+    static const uint8_t end = STATE_KIND_KV_EXPIRY + 1;
     struct buf *cursor = state_kv_cursor(s);
     enum err err = ERR_OK;
     if (cursor->len == 0)
@@ -103,7 +102,8 @@ static enum err collect(struct state *s, int64_t now, size_t limit, struct buf *
     for (bool more = true; more && err == ERR_OK;) {
         size_t steps = LOOK_AHEAD;
         struct span stop;
-        struct state_iter *it = state_iter_new_bounded(s, buf_span(cursor), &steps);
+        struct state_iter *it =
+            state_iter_new_bounded(s, buf_span(cursor), span_make(&end, 1), &steps);
         err = collect_from(it, now, limit, rows, n, &stop, error);
         cursor_set(cursor, stop);
         more = state_iter_spent(it) && *n != limit && kv_expire_next(s) <= now;

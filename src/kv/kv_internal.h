@@ -35,6 +35,8 @@ struct kv_stored {
 };
 
 void kv_key_make(struct buf *out, const struct tenant_id *tenant, struct span ns, struct span key);
+/* The least key behind all that begin with `prefix`, which is not all 0xff. */
+void kv_key_behind(struct buf *out, struct span prefix);
 /* expires_out may be NULL: expiry of the row found, live or not; 0 = none. Replaces *out. */
 ERR_CHECK enum err kv_row_load(struct state *s, struct span key, int64_t now, struct kv_stored *out,
                                int64_t *expires_out, struct error *error);

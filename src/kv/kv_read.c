@@ -157,16 +157,19 @@ static enum err prefix_rows(struct kv_reader *r, const struct kv_op *op,
 static enum err read_prefix(struct kv_reader *r, const struct kv_op *op,
                             struct kv_op_result *result)
 {
-    struct buf prefix = BUF_INIT, start = BUF_INIT;
+    struct buf prefix = BUF_INIT, start = BUF_INIT, end = BUF_INIT;
     kv_key_make(&prefix, &r->tenant, op->ns, op->key);
     prefix_start(r, op, &start);
     if (r->steps < STEPS_MIN)
         r->steps = STEPS_MIN;
-    struct state_iter *it = state_iter_new_bounded(r->s, buf_span(&start), &r->steps);
+    kv_key_behind(&end, buf_span(&prefix));
+    struct state_iter *it =
+        state_iter_new_bounded(r->s, buf_span(&start), buf_span(&end), &r->steps);
     enum err err = prefix_rows(r, op, result, it, buf_span(&prefix), prefix.len - op->key.len);
     state_iter_free(it);
     buf_deinit(&prefix);
     buf_deinit(&start);
+    buf_deinit(&end);
     return err;
 }
 

@@ -33,6 +33,15 @@ void kv_key_make(struct buf *out, const struct tenant_id *tenant, struct span ns
     buf_put_span(out, key);
 }
 
+void kv_key_behind(struct buf *out, struct span prefix)
+{
+    buf_reset(out);
+    buf_put_span(out, prefix);
+    while (out->ptr[out->len - 1] == 0xff)
+        out->len--;
+    out->ptr[out->len - 1]++;
+}
+
 enum err kv_row_decode(struct span value, struct kv_row *out)
 {
     if (value.len < KV_VALUE_AT)

@@ -83,15 +83,17 @@ enum err kv_namespaces(struct state *s, const struct tenant_id *tenant, struct b
                        size_t limit, kv_namespace_fn fn, void *ctx, bool *more_out,
                        struct error *error)
 {
-    struct buf start = BUF_INIT;
+    struct buf start = BUF_INIT, end = BUF_INIT;
     size_t steps = limit;
     size_key(&start, tenant, buf_span(after));
     buf_putc(&start, 0); /* the least key behind it: the tenant's own row is left out too */
-    struct state_iter *it = state_iter_new_bounded(s, buf_span(&start), &steps);
+    kv_key_behind(&end, span_make(start.ptr, KV_NAMESPACE_AT));
+    struct state_iter *it = state_iter_new_bounded(s, buf_span(&start), buf_span(&end), &steps);
     enum err err = list_from(it, span_make(start.ptr, KV_NAMESPACE_AT), after, limit, fn, ctx,
                              more_out, error);
     state_iter_free(it);
     buf_deinit(&start);
+    buf_deinit(&end);
     return err;
 }
 

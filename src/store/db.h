@@ -17,8 +17,9 @@ struct db_ops {
     void (*close)(struct db *db);
     /* ERR_NOT_FOUND; otherwise appends the value. */
     enum err (*get)(struct db *db, struct span key, struct buf *value_out, struct error *error);
-    /* Iterator over a snapshot of now, keys in bytewise order. */
-    struct db_iter *(*iter_new)(struct db *db);
+    /* Iterator over a snapshot of now, keys in bytewise order, that ends before `to` (empty: at the
+     * end): deleted rows from there on are not walked over, which may take long. */
+    struct db_iter *(*iter_new)(struct db *db, struct span to);
     void (*iter_free)(struct db_iter *it);
     void (*iter_seek)(struct db_iter *it, struct span from); /* first key >= from */
     void (*iter_next)(struct db_iter *it);

@@ -25,6 +25,8 @@
 #define BLOOM_BITS 10.0
 #define WRITE_BUFFERS 2
 #define BACKGROUND_JOBS 2
+#define DELETED_WINDOW 4096 /* rows of a file */
+#define DELETED_MANY 2048
 #define MANIFEST_BYTES_MAX (4u * 1024 * 1024)
 
 struct rocks {
@@ -39,6 +41,8 @@ struct rocks {
 
 struct db_iter {
     rocksdb_iterator_t *it;
+    rocksdb_readoptions_t *read; /* with the bound, which it borrows */
+    struct buf to;
 };
 
 struct db_batch {
@@ -128,11 +132,22 @@ static enum err rocks_get(struct db *db, struct span key, struct buf *value_out,
     return ERR_OK;
 }
 
-static struct db_iter *rocks_iter_new(struct db *db)
+static rocksdb_readoptions_t *read_options(void)
+{
+    rocksdb_readoptions_t *read = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_verify_checksums(read, 1);
+    return read;
+}
+
+static struct db_iter *rocks_iter_new(struct db *db, struct span to)
 {
     struct rocks *r = rocks_of(db);
     struct db_iter *it = mem_new(sizeof(*it));
-    it->it = rocksdb_create_iterator(r->handle, r->read);
+    it->read = read_options();
+    buf_put_span(&it->to, to);
+    if (to.len != 0)
+        rocksdb_readoptions_set_iterate_upper_bound(it->read, text(buf_span(&it->to)), to.len);
+    it->it = rocksdb_create_iterator(r->handle, it->read);
     return it;
 }
 
@@ -141,6 +156,8 @@ static void rocks_iter_free(struct db_iter *it)
     if (it == NULL)
         return;
     rocksdb_iter_destroy(it->it);
+    rocksdb_readoptions_destroy(it->read);
+    buf_deinit(&it->to);
     mem_free(it);
 }
 
@@ -315,10 +332,11 @@ static void make_options(struct rocks *r, const struct db_rocks_options *options
     rocksdb_options_set_stats_persist_period_sec(o, 0);
     rocksdb_options_set_paranoid_checks(o, 1);
     rocksdb_options_set_wal_recovery_mode(o, rocksdb_point_in_time_recovery);
+    /* Iterators walk over deleted rows: files that hold many of them in a row are rewritten. */
+    rocksdb_options_add_compact_on_deletion_collector_factory(o, DELETED_WINDOW, DELETED_MANY);
     r->options = o;
 
-    r->read = rocksdb_readoptions_create();
-    rocksdb_readoptions_set_verify_checksums(r->read, 1);
+    r->read = read_options();
     r->write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_sync(r->write, 1);
     r->unlogged = rocksdb_writeoptions_create();

@@ -53,7 +53,7 @@ static enum err load_meta(struct state *s, const struct uuid *cluster, struct er
         else if (err != ERR_OK)
             err = corrupt(error, "the meta row does not decode");
     } else if (err == ERR_NOT_FOUND) {
-        struct db_iter *it = s->db->ops->iter_new(s->db);
+        struct db_iter *it = s->db->ops->iter_new(s->db, SPAN_LIT(""));
         s->db->ops->iter_seek(it, SPAN_LIT(""));
         bool empty = !s->db->ops->iter_valid(it);
         err = s->db->ops->iter_error(it, error);
@@ -139,7 +139,7 @@ static enum err check_dead(struct state *s, struct error *error)
 static enum err load(struct state *s, const struct uuid *cluster, struct error *error)
 {
     TRY(load_meta(s, cluster, error));
-    struct db_iter *it = s->db->ops->iter_new(s->db);
+    struct db_iter *it = s->db->ops->iter_new(s->db, SPAN_LIT(""));
     enum err err = load_kind(s, it, STATE_KIND_QUEUE, error);
     if (err == ERR_OK)
         err = load_kind(s, it, STATE_KIND_PARTITION, error);
@@ -288,7 +288,7 @@ static void digest_kind(struct state *s, struct sha256_stream *sum, const struct
     /* The clock of the next command is at least this. */
     int64_t end = s->meta.last_clock + (s->meta.last_count > 1 ? s->meta.last_count : 1);
     uint8_t first = (uint8_t)kind;
-    struct state_iter *it = state_iter_new(s, span_make(&first, 1));
+    struct state_iter *it = state_iter_new(s, span_make(&first, 1), SPAN_LIT(""));
     for (; state_iter_valid(it); state_iter_next(it)) {
         struct span key = state_iter_key(it), value = state_iter_value(it);
         if (key.len == 0 || key.ptr[0] != first)

@@ -195,10 +195,13 @@ void state_row_delete(struct state *s, struct span key);
 
 /* Merged iteration over the three layers, keys in bytewise order. Valid while the lock is held. */
 struct state_iter;
-struct state_iter *state_iter_new(struct state *s, struct span from); /* first key >= from */
+/* Keys from <= key < to; to empty: to the end. Borrows `to` until it is freed. Rows that were deleted
+ * are walked over within these bounds only. */
+struct state_iter *state_iter_new(struct state *s, struct span from, struct span to);
 /* The same; each deleted row that it passes takes one of *steps, which must outlive it. It ends where
  * there are none left. */
-struct state_iter *state_iter_new_bounded(struct state *s, struct span from, size_t *steps);
+struct state_iter *state_iter_new_bounded(struct state *s, struct span from, struct span to,
+                                          size_t *steps);
 /* It ended for want of steps: state_iter_key() is the deleted row's that it stopped at. */
 bool state_iter_spent(struct state_iter *it);
 void state_iter_free(struct state_iter *it);

@@ -188,6 +188,7 @@ struct state_iter {
     struct db_iter *db;
     struct span key, value; /* valid while `valid` */
     bool valid;
+    struct span to;
     size_t *steps; /* NULL: any number */
     bool spent;
 };
@@ -244,6 +245,8 @@ static void settle(struct state_iter *it)
             best = it->active.row;
             it->valid = true;
         }
+        if (it->valid && it->to.len != 0 && span_cmp(best.key, it->to) >= 0)
+            it->valid = false;
         if (!it->valid || !best.deleted) {
             it->key = best.key;
             it->value = best.value;
@@ -261,19 +264,21 @@ static void settle(struct state_iter *it)
     }
 }
 
-struct state_iter *state_iter_new(struct state *s, struct span from)
+struct state_iter *state_iter_new(struct state *s, struct span from, struct span to)
 {
-    return state_iter_new_bounded(s, from, NULL);
+    return state_iter_new_bounded(s, from, to, NULL);
 }
 
-struct state_iter *state_iter_new_bounded(struct state *s, struct span from, size_t *steps)
+struct state_iter *state_iter_new_bounded(struct state *s, struct span from, struct span to,
+                                          size_t *steps)
 {
     struct state_iter *it = mem_new(sizeof(*it));
     it->s = s;
+    it->to = to;
     it->steps = steps;
     it->active.layer = &s->active;
     it->frozen.layer = &s->frozen;
-    it->db = s->db->ops->iter_new(s->db);
+    it->db = s->db->ops->iter_new(s->db, to);
     s->db->ops->iter_seek(it->db, from);
     source_seek(&it->active, from, false);
     source_seek(&it->frozen, from, false);

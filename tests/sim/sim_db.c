@@ -46,6 +46,7 @@ struct db_iter {
     struct sim_db_state *state;
     struct version *version;
     struct omap_row row;
+    struct buf to;
     bool valid, failed;
 };
 
@@ -185,12 +186,13 @@ static enum err sim_get(struct db *db, struct span key, struct buf *value_out, s
     return found ? ERR_OK : ERR_NOT_FOUND;
 }
 
-static struct db_iter *sim_iter_new(struct db *db)
+static struct db_iter *sim_iter_new(struct db *db, struct span to)
 {
     struct sim_db_state *s = sim_of(db)->state;
     struct db_iter *it = mem_new(sizeof(*it));
     it->sim = sim_of(db);
     it->state = s;
+    buf_put_span(&it->to, to);
     pthread_mutex_lock(&s->lock);
     it->version = s->now;
     it->version->refs++;
@@ -206,6 +208,7 @@ static void sim_iter_free(struct db_iter *it)
     pthread_mutex_lock(&s->lock);
     version_unref(it->version);
     pthread_mutex_unlock(&s->lock);
+    buf_deinit(&it->to);
     mem_free(it);
 }
 
@@ -214,7 +217,8 @@ static void iter_to(struct db_iter *it, struct span from, bool strict)
     pthread_mutex_lock(&it->state->lock);
     it->failed = it->failed || read_strikes(it->sim);
     pthread_mutex_unlock(&it->state->lock);
-    it->valid = !it->failed && omap_seek(it->version->rows, from, strict, &it->row);
+    it->valid = !it->failed && omap_seek(it->version->rows, from, strict, &it->row) &&
+                (it->to.len == 0 || span_cmp(it->row.key, buf_span(&it->to)) < 0);
 }
 
 static void sim_iter_seek(struct db_iter *it, struct span from)

@@ -11,7 +11,7 @@
 static size_t row_count(struct state *s)
 {
     size_t n = 0;
-    struct state_iter *it = state_iter_new(s, SPAN_LIT("D"));
+    struct state_iter *it = state_iter_new(s, SPAN_LIT("D"), SPAN_LIT(""));
     for (; state_iter_valid(it) && state_iter_key(it).ptr[0] == 'D'; state_iter_next(it))
         n++;
     state_iter_free(it);

@@ -313,7 +313,7 @@ static void check_sizes(struct state *s)
     struct kv_size counted, kept;
     uint64_t mortal = 0, indexed = 0;
     memset(&counted, 0, sizeof(counted));
-    struct state_iter *it = state_iter_new(s, SPAN_LIT("E"));
+    struct state_iter *it = state_iter_new(s, SPAN_LIT("E"), SPAN_LIT(""));
     for (; state_iter_valid(it) && state_iter_key(it).ptr[0] <= 'K'; state_iter_next(it)) {
         struct span key = state_iter_key(it), value = state_iter_value(it);
         indexed += key.ptr[0] == 'E';

@@ -119,7 +119,7 @@ static void expect_rows(struct db *db, struct db_iter *it, struct span from, con
 
 static void expect_all(struct fixture *f, const char *want)
 {
-    struct db_iter *it = f->db->ops->iter_new(f->db);
+    struct db_iter *it = f->db->ops->iter_new(f->db, SPAN_LIT(""));
     expect_rows(f->db, it, SPAN_LIT(""), want);
     f->db->ops->iter_free(it);
 }
@@ -198,7 +198,7 @@ TEST(an_iterator_sees_the_rows_of_its_beginning)
         init(&f, rocks);
         CHECK_EQ(put(&f, SPAN_LIT("a"), SPAN_LIT("1")), ERR_OK);
         CHECK_EQ(put(&f, SPAN_LIT("b"), SPAN_LIT("2")), ERR_OK);
-        struct db_iter *it = f.db->ops->iter_new(f.db);
+        struct db_iter *it = f.db->ops->iter_new(f.db, SPAN_LIT(""));
         CHECK(!f.db->ops->iter_valid(it));
         CHECK_EQ(put(&f, SPAN_LIT("a"), SPAN_LIT("changed")), ERR_OK);
         CHECK_EQ(put(&f, SPAN_LIT("c"), SPAN_LIT("3")), ERR_OK);
@@ -208,6 +208,27 @@ TEST(an_iterator_sees_the_rows_of_its_beginning)
         expect_rows(f.db, it, SPAN_LIT("c"), "");
         f.db->ops->iter_free(it);
         expect_all(&f, "a=changed b=2 c=3");
+        deinit(&f);
+    }
+}
+
+TEST(an_iterator_ends_before_its_bound)
+{
+    for (int rocks = 0; rocks < 2; rocks++) {
+        struct fixture f;
+        init(&f, rocks);
+        for (char key = 'a'; key <= 'd'; key++)
+            CHECK_EQ(put(&f, span_make(&key, 1), SPAN_LIT("1")), ERR_OK);
+        char to[] = "c";
+        struct db_iter *it = f.db->ops->iter_new(f.db, span_make(to, 1));
+        to[0] = 'z'; /* it has its own */
+        expect_rows(f.db, it, SPAN_LIT(""), "a=1 b=1");
+        expect_rows(f.db, it, SPAN_LIT("b"), "b=1");
+        expect_rows(f.db, it, SPAN_LIT("bb"), "");
+        expect_rows(f.db, it, SPAN_LIT("c"), "");
+        expect_rows(f.db, it, SPAN_LIT("d"), "");
+        CHECK_EQ(f.db->ops->iter_error(it, &f.error), ERR_OK);
+        f.db->ops->iter_free(it);
         deinit(&f);
     }
 }
@@ -249,7 +270,7 @@ TEST(the_model_and_rocksdb_agree)
                 reopen(&f[i]);
         }
         struct db *model = f[0].db;
-        struct db_iter *it = model->ops->iter_new(model);
+        struct db_iter *it = model->ops->iter_new(model, SPAN_LIT(""));
         for (model->ops->iter_seek(it, SPAN_LIT("")); model->ops->iter_valid(it);
              model->ops->iter_next(it)) {
             if (all.len > 0)
@@ -355,7 +376,7 @@ TEST(a_damaged_table_file_is_refused)
     struct buf got = BUF_INIT;
     CHECK_EQ(f.db->ops->get(f.db, SPAN_LIT("a"), &got, &f.error), ERR_CORRUPT);
     CHECK_EQ(got.len, 0);
-    struct db_iter *it = f.db->ops->iter_new(f.db);
+    struct db_iter *it = f.db->ops->iter_new(f.db, SPAN_LIT(""));
     f.db->ops->iter_seek(it, SPAN_LIT(""));
     CHECK(!f.db->ops->iter_valid(it));
     CHECK_EQ(f.db->ops->iter_error(it, &f.error), ERR_CORRUPT);
@@ -427,7 +448,7 @@ TEST(the_model_fails_to_read_as_told)
     CHECK_EQ(put(&f, SPAN_LIT("a"), SPAN_LIT("1")), ERR_OK);
     CHECK_EQ(put(&f, SPAN_LIT("b"), SPAN_LIT("1")), ERR_OK);
     sim_db_fail_next_read(f.db, 1);
-    struct db_iter *it = f.db->ops->iter_new(f.db);
+    struct db_iter *it = f.db->ops->iter_new(f.db, SPAN_LIT(""));
     f.db->ops->iter_seek(it, SPAN_LIT(""));
     CHECK(f.db->ops->iter_valid(it));
     f.db->ops->iter_next(it);

@@ -493,7 +493,7 @@ static void compare_rows(struct state *s, const struct omap *rows)
     state_read_lock(s);
     for (unsigned i = 0; i < sizeof(kinds); i++) {
         struct span first = span_make(&kinds[i], 1);
-        struct state_iter *it = state_iter_new(s, first);
+        struct state_iter *it = state_iter_new(s, first, SPAN_LIT(""));
         bool more = omap_seek(rows, first, false, &row);
         for (; state_iter_valid(it) && state_iter_key(it).ptr[0] == first.ptr[0];
              state_iter_next(it)) {
@@ -725,6 +725,45 @@ TEST(damaged_rows_are_refused)
         CHECK(s == NULL);
         sim_db_state_free(durable);
     }
+}
+
+/* Goal: looking for a row that is not there costs nothing for deleted ones of other kinds. */
+TEST(an_iterator_walks_over_deleted_rows_within_its_bounds_only)
+{
+    struct sim_db_state *durable = sim_db_state_new();
+    struct state *s = open_state(durable);
+    for (unsigned i = 0; i < 100; i++) {
+        struct buf key = BUF_INIT;
+        buf_putc(&key, i < 50 ? STATE_KIND_KV_EXPIRY : STATE_KIND_KV);
+        buf_put_padded(&key, i, 3);
+        state_row_put(s, buf_span(&key), SPAN_LIT("1"));
+        state_row_delete(s, buf_span(&key));
+        buf_deinit(&key);
+    }
+    state_row_put(s, SPAN_LIT("M"), SPAN_LIT("1"));
+    size_t steps = 60;
+    struct state_iter *it = state_iter_new_bounded(s, SPAN_LIT("D"), SPAN_LIT("E"), &steps);
+    CHECK(!state_iter_valid(it));
+    CHECK(!state_iter_spent(it));
+    CHECK_EQ(steps, 60);
+    state_iter_free(it);
+    it = state_iter_new_bounded(s, SPAN_LIT("D"), SPAN_LIT("F"), &steps);
+    CHECK(!state_iter_valid(it));
+    CHECK(!state_iter_spent(it));
+    CHECK_EQ(steps, 10);
+    state_iter_free(it);
+    it = state_iter_new_bounded(s, SPAN_LIT("D"), SPAN_LIT(""), &steps);
+    CHECK(!state_iter_valid(it));
+    CHECK(state_iter_spent(it));
+    CHECK_TEXT(state_iter_key(it), "E010");
+    CHECK_EQ(steps, 0);
+    state_iter_free(it);
+    it = state_iter_new(s, SPAN_LIT("D"), SPAN_LIT(""));
+    CHECK(state_iter_valid(it));
+    CHECK_TEXT(state_iter_key(it), "M");
+    state_iter_free(it);
+    state_close(s);
+    sim_db_state_free(durable);
 }
 
 TEST_MAIN()
