@@ -105,7 +105,7 @@ static void answer_post(struct client *c, const char *query)
 {
     if (strstr(query, "uploadId=") != NULL)
         answer_xml(c, "200 OK",
-                   "<CompleteMultipartUploadResult><ETag>\"0-1\"</ETag>"
+                   "<CompleteMultipartUploadResult><ETag>\"null\"</ETag>"
                    "</CompleteMultipartUploadResult>");
     else
         answer_xml(c, "200 OK",

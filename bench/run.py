@@ -330,13 +330,13 @@ def restart(run):
     fill(run, records, 1024)
     for how, number in (("after SIGTERM", signal.SIGTERM), ("after kill -9", signal.SIGKILL)):
         took, reads = [], []
-        for _ in range(run.rounds):
+        for round_ in range(run.rounds):
             reads.append(read_all(run.dir / "data"))
             start = time.monotonic()
             broker = run.broker()
             took.append(time.monotonic() - start)
             if number == signal.SIGKILL:
-                run.program("push_bench", f"port={broker.port}", f"seconds={run.seconds}", "queue=more")
+                run.program("push_bench", f"port={broker.port}", f"seconds={run.seconds}", f"queue=more{round_}")
             run.stop(broker, number)
             if number == signal.SIGKILL:
                 start = time.monotonic()

@@ -52,7 +52,8 @@ static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const cha
     struct walk *w = ctx;
     struct http_framing *f = w->framing;
     struct span text = value == NULL ? (struct span){NULL, 0} : span_str(value);
-    if (value == NULL || name != w->next || !is_token(name) || has_control(text, ' ')) {
+    if (value == NULL || name != w->next || !is_token(name) || has_control(text, ' ') ||
+        value[text.len + 1] != 0) { /* where the LF was */
         f->wrong = malformed;
         return MHD_NO;
     }

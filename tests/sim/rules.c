@@ -4,9 +4,9 @@
  * A schedule is told again and again from one seed, each time with the failure a step later or with
  * other luck of what survives (`turn`), until it says that there is no further turn. Planted
  * mistakes (planted/rule-*.patch) show that each fails when its rule is switched off. */
+#include "sim/refusals.h"
 #include "sim/world_internal.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/timefmt.h"
 
@@ -64,74 +64,6 @@ static struct node_status status(struct world *w)
     return s;
 }
 
-/* Flips a bit where the text stands in one of a folder's segments, in the cache and on the disk.
- * Returns its path, to be freed. */
-static char *damage(struct world *w, const char *folder, const char *text)
-{
-    struct disk_list list = {0};
-    struct error error = {0};
-    char *found = NULL;
-    if (disk_list(w->disk, folder, &list, &error) != ERR_OK)
-        world_fail(w, "%s", error.text);
-    for (size_t i = 0; i < list.count && found == NULL; i++) {
-        char path[200];
-        struct buf bytes = BUF_INIT;
-        snprintf(path, sizeof(path), "%s/%s", folder, list.entries[i].name);
-        bool segment = strncmp(list.entries[i].name, "seg-", 4) == 0;
-        if (segment && sim_disk_get(w->disk, path, &bytes)) {
-            uint8_t *at = memmem(bytes.ptr, bytes.len, text, strlen(text));
-            uint8_t flipped = at == NULL ? 0 : *at ^ 1;
-            if (at != NULL) {
-                sim_disk_damage(w->disk, path, (uint64_t)(at - bytes.ptr), span_make(&flipped, 1));
-                found = mem_copy(path, strlen(path) + 1);
-            }
-        }
-        buf_deinit(&bytes);
-    }
-    disk_list_deinit(&list);
-    if (found == NULL)
-        world_fail(w, "%s is nowhere in %s", text, folder);
-    world_trace(w, "damage in %s", found == NULL ? "nothing" : found);
-    return found;
-}
-
-/* Of every name and byte below a folder. */
-static uint64_t digest_of(struct world *w, const char *folder, uint64_t digest)
-{
-    struct disk_list list = {0};
-    if (disk_list(w->disk, folder, &list, NULL) != ERR_OK)
-        return digest;
-    for (size_t i = 0; i < list.count; i++) {
-        char path[200];
-        struct buf bytes = BUF_INIT;
-        snprintf(path, sizeof(path), "%s/%s", folder, list.entries[i].name);
-        digest = hash64(span_str(path), digest);
-        if (list.entries[i].is_dir)
-            digest = digest_of(w, path, digest);
-        else if (sim_disk_get(w->disk, path, &bytes))
-            digest = hash64(buf_span(&bytes), digest);
-        buf_deinit(&bytes);
-    }
-    disk_list_deinit(&list);
-    return digest;
-}
-
-/* The boot must refuse, name the place and change nothing below the folder. */
-static void boot_is_refused(struct world *w, const char *folder, const char *names)
-{
-    struct error error = {0};
-    uint64_t digest = digest_of(w, folder, 0);
-    if (!w->result->ok)
-        return;
-    if (world_try_open_node(w, &error) == ERR_OK)
-        world_fail(w, "the boot does not mind the damage");
-    else if (strstr(error.text, names) == NULL)
-        world_fail(w, "the refusal does not name %s: %s", names, error.text);
-    else if (digest_of(w, folder, 0) != digest)
-        world_fail(w, "a refused boot changed %s", folder);
-    world_trace(w, "refused: %s", error.text);
-}
-
 /* --- 1: nothing is applied before its WAL write is durable --- */
 
 /* The sync of a write fails, or the process dies before it; what is found afterwards in the page
@@ -169,8 +101,8 @@ static bool wal_chain(struct world *w, unsigned turn)
         for (unsigned i = 0; i < 4; i++)
             push(w, 0, 1);
         kill_process(w);
-        mem_free(damage(w, "wal", "tx-2"));
-        boot_is_refused(w, ".", "damaged write");
+        mem_free(refusal_damage(w, "wal", "tx-2"));
+        refusal_expect(w, ".", "damaged write");
         return true;
     }
     /* Torn in the middle of segments that lived before: what stands behind the end is old. */
@@ -188,7 +120,34 @@ static bool wal_chain(struct world *w, unsigned turn)
         push(w, 1, 2);
     cut_power(w);
     boot(w);
-    return turn + 1 < 4 * LUCK;
+    return true;
+}
+
+#define ROLL_CHANGES 150u /* of the disk, which several rolls and releases make */
+
+/* The power goes at every change of a log that rolls and is released all the time. */
+static void power_in_a_roll(struct world *w, unsigned place)
+{
+    sim_disk_crash_after(w->disk, place);
+    for (unsigned i = 0; i < 60 && !sim_disk_down(w->disk); i++) {
+        push(w, i % 3, 12);
+        if (i % 2 == 1)
+            (void)node_pump_checkpoint(w->node);
+    }
+    cut_power(w);
+    boot(w);
+    if (w->result->ok)
+        push(w, 1, 2);
+    cut_power(w);
+    boot(w);
+}
+
+static bool log_chain(struct world *w, unsigned turn)
+{
+    if (turn < 4 * LUCK)
+        return wal_chain(w, turn);
+    power_in_a_roll(w, (turn - 4 * LUCK) / 2);
+    return turn + 1 < 4 * LUCK + 2 * ROLL_CHANGES;
 }
 
 /* --- 3: queue logs, then one batch, then the WAL --- */
@@ -247,7 +206,7 @@ static void gap_is_refused(struct world *w)
     disk_list_deinit(&list);
     if (!listed)
         world_fail(w, "%s", error.text);
-    boot_is_refused(w, ".", "are missing");
+    refusal_expect(w, ".", "are missing");
 }
 
 /* The database as of an earlier checkpoint, below which the log has gone: nothing may be cut to what
@@ -263,7 +222,7 @@ static void older_database_is_refused(struct world *w)
     kill_process(w);
     sim_db_state_free(w->db_state);
     w->db_state = older;
-    boot_is_refused(w, ".", "are missing");
+    refusal_expect(w, ".", "are missing");
 }
 
 /* In a segment that is sealed: when it is read. In the last one: at boot. */
@@ -277,9 +236,9 @@ static void damage_below_stops(struct world *w, bool sealed)
     if (!sealed)
         kill_process(w);
     snprintf(last, sizeof(last), "%s", w->ledger.records[w->ledger.n - 1]->transaction_id);
-    char *path = damage(w, "qlog/1", sealed ? "tx-1" : last);
+    char *path = refusal_damage(w, "qlog/1", sealed ? "tx-1" : last);
     if (!sealed) {
-        boot_is_refused(w, "qlog", path == NULL ? "" : path);
+        refusal_expect(w, "qlog", path == NULL ? "" : path);
     } else if (w->result->ok) {
         node_pump_scrub(w->node);
         struct node_status s = status(w);
@@ -382,13 +341,14 @@ static void sync_fails(struct world *w, bool in_checkpoint, enum err how)
 }
 
 /* What was refused stays so, whatever of it had reached the disk. */
-static void write_without_space(struct world *w, bool goes_on)
+static void write_without_space(struct world *w, bool goes_on, bool with_deletions)
 {
-    checkpoint(w); /* which prepares a segment: something to give up */
+    if (with_deletions)
+        checkpoint(w); /* which prepares a segment: something to give up */
     sim_disk_fail_next(w->disk, SIM_DISK_WRITE, ERR_NO_SPACE, 0);
     world_push(w, 0, 1);
-    world_delete(w, 1); /* they need no room, and go into what was kept back */
-    world_delete(w, 2);
+    for (unsigned q = 1; q < 3 && with_deletions; q++)
+        world_delete(w, q); /* they need no room, and go into what was kept back */
     settle(w);
     if (w->outstanding > 0)
         world_fail(w, "%u requests have no answer", w->outstanding);
@@ -413,7 +373,7 @@ static bool failed_sync(struct world *w, unsigned turn)
     if (turn % 3 < 2)
         sync_fails(w, turn % 3 == 1, turn % 2 == 0 ? ERR_IO : ERR_NO_SPACE);
     else
-        write_without_space(w, turn % 2 == 0);
+        write_without_space(w, turn % 2 == 0, turn / 6 % 2 == 0);
     return turn + 1 < 6 * LUCK;
 }
 
@@ -557,7 +517,7 @@ static const struct {
     bool (*run)(struct world *w, unsigned turn); /* false: that was the last turn */
 } RULES_TABLE[RULES] = {
     {"rule-1-durable-before-applied", durable_before_applied},
-    {"rule-2-wal-chain", wal_chain},
+    {"rule-2-wal-chain", log_chain},
     {"rule-3-checkpoint-order", checkpoint_order},
     {"rule-4-recovery", recovery},
     {"rule-5-failed-sync", failed_sync},

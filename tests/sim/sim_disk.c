@@ -19,7 +19,7 @@ static const char *const op_names[SIM_DISK_OPS] = {
 
 /* ---- faults ---- */
 
-static struct sim *enter(struct disk *d)
+struct sim *sim_disk_enter(struct disk *d)
 {
     struct sim *s = (struct sim *)d;
     pthread_mutex_lock(&s->mutex);
@@ -31,10 +31,10 @@ static struct sim *enter_slowly(struct disk *d)
     struct sim *s = (struct sim *)d;
     if (s->meanwhile != NULL)
         s->meanwhile(s->meanwhile_ctx);
-    return enter(d);
+    return sim_disk_enter(d);
 }
 
-static enum err leave(struct sim *s, enum err err)
+enum err sim_disk_leave(struct sim *s, enum err err)
 {
     pthread_mutex_unlock(&s->mutex);
     return err;
@@ -79,7 +79,7 @@ static bool happens(struct sim *s, struct verdict v)
 static enum err sim_open(struct disk *d, const char *path, unsigned flags, struct disk_file **out,
                          struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     char *leaf;
     struct node *dir = sim_disk_find_parent(s, path, &leaf);
     struct node *node =
@@ -99,7 +99,7 @@ static enum err sim_open(struct disk *d, const char *path, unsigned flags, struc
         sim_disk_file_resize(s, node, 0);
     mem_free(leaf);
     if (v.err != ERR_OK)
-        return leave(s, fail(error, v.err, SIM_DISK_OPEN, path));
+        return sim_disk_leave(s, fail(error, v.err, SIM_DISK_OPEN, path));
 
     struct disk_file *f = mem_new(sizeof(*f));
     f->node = node;
@@ -109,12 +109,12 @@ static enum err sim_open(struct disk *d, const char *path, unsigned flags, struc
     s->files = f;
     node->opens++;
     *out = f;
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static void sim_close(struct disk *d, struct disk_file *f)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct disk_file **at = &s->files;
     while (*at != f) {
         ASSERT(*at != NULL);
@@ -130,7 +130,7 @@ static void sim_close(struct disk *d, struct disk_file *f)
     }
     mem_free(f->path);
     mem_free(f);
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 static enum err stale(const struct disk_file *f, struct error *error)
@@ -144,16 +144,16 @@ static enum err sim_read(struct disk *d, struct disk_file *f, uint64_t at, void 
     struct sim *s = enter_slowly(d);
     struct verdict v = judge(s, SIM_DISK_READ, false);
     if (v.err != ERR_OK)
-        return leave(s, error_set(error, v.err, "read %s: offset %llu: %s", f->path,
-                                  (unsigned long long)at, err_text(v.err)));
+        return sim_disk_leave(s, error_set(error, v.err, "read %s: offset %llu: %s", f->path,
+                                           (unsigned long long)at, err_text(v.err)));
     if (f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     size_t size = f->node->now.len;
     if (at > size || len > size - at)
-        return leave(s, fail(error, ERR_SHORT, SIM_DISK_READ, f->path));
+        return sim_disk_leave(s, fail(error, ERR_SHORT, SIM_DISK_READ, f->path));
     if (len > 0)
         memcpy(out, f->node->now.ptr + at, len);
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 /* The parts one after another, as far as `limit` bytes go. */
@@ -181,13 +181,13 @@ static uint64_t fits(const struct sim *s, const struct node *node, uint64_t at, 
 static enum err sim_write(struct disk *d, struct disk_file *f, uint64_t at,
                           const struct span *parts, size_t n, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     uint64_t len = 0;
     for (size_t i = 0; i < n; i++)
         len += parts[i].len;
     struct verdict v = judge(s, SIM_DISK_WRITE, true);
     if (f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     ASSERT(f->writable);
     uint64_t limit = fits(s, f->node, at, len);
     if (v.struck)
@@ -197,43 +197,43 @@ static enum err sim_write(struct disk *d, struct disk_file *f, uint64_t at,
     if (v.err != ERR_IO || v.struck)
         write_parts(s, f->node, at, parts, n, limit);
     if (v.err != ERR_OK)
-        return leave(s, fail(error, v.err, SIM_DISK_WRITE, f->path));
-    return leave(s, ERR_OK);
+        return sim_disk_leave(s, fail(error, v.err, SIM_DISK_WRITE, f->path));
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_size(struct disk *d, struct disk_file *f, uint64_t *out, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     if (s->down || f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     *out = f->node->now.len;
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_truncate(struct disk *d, struct disk_file *f, uint64_t size,
                              struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, SIM_DISK_TRUNCATE, true);
     if (f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     ASSERT(f->writable);
     if (v.err == ERR_OK && size > f->node->now.len && fits(s, f->node, 0, size) < size)
         v.err = ERR_NO_SPACE;
     if (happens(s, v))
         sim_disk_file_resize(s, f->node, size);
     if (v.err != ERR_OK)
-        return leave(s, fail(error, v.err, SIM_DISK_TRUNCATE, f->path));
-    return leave(s, ERR_OK);
+        return sim_disk_leave(s, fail(error, v.err, SIM_DISK_TRUNCATE, f->path));
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_preallocate(struct disk *d, struct disk_file *f, uint64_t size,
                                 struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, SIM_DISK_PREALLOCATE, true);
     if (f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     ASSERT(f->writable);
     uint64_t limit = fits(s, f->node, 0, size);
     if (v.struck)
@@ -243,37 +243,37 @@ static enum err sim_preallocate(struct disk *d, struct disk_file *f, uint64_t si
     if (v.err != ERR_IO || v.struck)
         sim_disk_file_write(s, f->node, 0, NULL, (size_t)limit);
     if (v.err != ERR_OK)
-        return leave(s, fail(error, v.err, SIM_DISK_PREALLOCATE, f->path));
-    return leave(s, ERR_OK);
+        return sim_disk_leave(s, fail(error, v.err, SIM_DISK_PREALLOCATE, f->path));
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_datasync(struct disk *d, struct disk_file *f, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, SIM_DISK_DATASYNC, true);
     if (f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     if (v.err == ERR_OK) {
         sim_disk_file_persist(f->node);
-        return leave(s, ERR_OK);
+        return sim_disk_leave(s, ERR_OK);
     }
     if (v.struck && !s->down)
         sim_disk_file_sync_failed(s, f->node);
-    return leave(s, fail(error, ERR_IO, SIM_DISK_DATASYNC, f->path));
+    return sim_disk_leave(s, fail(error, ERR_IO, SIM_DISK_DATASYNC, f->path));
 }
 
 static enum err sim_sync_dir(struct disk *d, const char *path, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, SIM_DISK_SYNC_DIR, true);
     struct node *dir = sim_disk_find(s, path);
     if (v.err != ERR_OK)
-        return leave(s, fail(error, ERR_IO, SIM_DISK_SYNC_DIR, path));
+        return sim_disk_leave(s, fail(error, ERR_IO, SIM_DISK_SYNC_DIR, path));
     if (dir == NULL || !dir->is_dir)
-        return leave(s, fail(error, ERR_NOT_FOUND, SIM_DISK_SYNC_DIR, path));
+        return sim_disk_leave(s, fail(error, ERR_NOT_FOUND, SIM_DISK_SYNC_DIR, path));
     sim_disk_persist_names(s, dir);
     sim_disk_sweep_sometimes(s);
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_sync_all(struct disk *d, struct error *error)
@@ -287,15 +287,15 @@ static enum err sim_sync_all(struct disk *d, struct error *error)
             sim_disk_file_sync_failed(s, node);
     }
     if (v.err != ERR_OK)
-        return leave(s, fail(error, ERR_IO, SIM_DISK_SYNC_ALL, "everything"));
+        return sim_disk_leave(s, fail(error, ERR_IO, SIM_DISK_SYNC_ALL, "everything"));
     sim_disk_persist_names(s, NULL);
     sim_disk_sweep_sometimes(s);
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_rename(struct disk *d, const char *from, const char *to, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, SIM_DISK_RENAME, true);
     char *from_leaf, *to_leaf;
     struct node *from_dir = sim_disk_find_parent(s, from, &from_leaf);
@@ -311,13 +311,13 @@ static enum err sim_rename(struct disk *d, const char *from, const char *to, str
         sim_disk_move_name(s, node, from_dir, from_leaf, to_dir, to_leaf);
     mem_free(from_leaf);
     mem_free(to_leaf);
-    return leave(s, v.err == ERR_OK ? ERR_OK : fail(error, v.err, SIM_DISK_RENAME, from));
+    return sim_disk_leave(s, v.err == ERR_OK ? ERR_OK : fail(error, v.err, SIM_DISK_RENAME, from));
 }
 
 static enum err remove_name(struct disk *d, const char *path, bool is_dir, struct error *error)
 {
     enum sim_disk_op op = is_dir ? SIM_DISK_RMDIR : SIM_DISK_UNLINK;
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, op, true);
     char *leaf;
     struct node *dir = sim_disk_find_parent(s, path, &leaf);
@@ -329,7 +329,7 @@ static enum err remove_name(struct disk *d, const char *path, bool is_dir, struc
     else if (happens(s, v) && node != NULL && node->is_dir == is_dir && node->names_now.n == 0)
         sim_disk_move_name(s, node, dir, leaf, NULL, NULL);
     mem_free(leaf);
-    return leave(s, v.err == ERR_OK ? ERR_OK : fail(error, v.err, op, path));
+    return sim_disk_leave(s, v.err == ERR_OK ? ERR_OK : fail(error, v.err, op, path));
 }
 
 static enum err sim_unlink(struct disk *d, const char *path, struct error *error)
@@ -344,7 +344,7 @@ static enum err sim_rmdir(struct disk *d, const char *path, struct error *error)
 
 static enum err sim_mkdir(struct disk *d, const char *path, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     char *leaf;
     struct node *dir = sim_disk_find_parent(s, path, &leaf);
     bool exists =
@@ -357,13 +357,13 @@ static enum err sim_mkdir(struct disk *d, const char *path, struct error *error)
     else if (happens(s, v) && dir != NULL && !exists)
         sim_disk_move_name(s, sim_disk_node_new(s, true), NULL, NULL, dir, leaf);
     mem_free(leaf);
-    return leave(s, v.err == ERR_OK ? ERR_OK : fail(error, v.err, SIM_DISK_MKDIR, path));
+    return sim_disk_leave(s, v.err == ERR_OK ? ERR_OK : fail(error, v.err, SIM_DISK_MKDIR, path));
 }
 
 static enum err sim_list(struct disk *d, const char *path, struct disk_list *out,
                          struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     struct verdict v = judge(s, SIM_DISK_LIST, false);
     struct node *dir = sim_disk_find(s, path);
     if (v.err == ERR_OK && dir == NULL)
@@ -371,7 +371,7 @@ static enum err sim_list(struct disk *d, const char *path, struct disk_list *out
     else if (v.err == ERR_OK && !dir->is_dir)
         v.err = ERR_IO;
     if (v.err != ERR_OK)
-        return leave(s, fail(error, v.err, SIM_DISK_LIST, path));
+        return sim_disk_leave(s, fail(error, v.err, SIM_DISK_LIST, path));
     struct disk_list list = {.count = dir->names_now.n};
     if (list.count > 0)
         list.entries = MEM_ARRAY(struct disk_entry, list.count);
@@ -384,28 +384,28 @@ static enum err sim_list(struct disk *d, const char *path, struct disk_list *out
         };
     }
     *out = list;
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_usage(struct disk *d, struct disk_usage *out, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     if (s->down)
-        return leave(s, error_set(error, ERR_IO, "usage: %s", err_text(ERR_IO)));
+        return sim_disk_leave(s, error_set(error, ERR_IO, "usage: %s", err_text(ERR_IO)));
     out->total_bytes = s->capacity;
     out->free_bytes = s->used < s->capacity ? s->capacity - s->used : 0;
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static enum err sim_lock(struct disk *d, struct disk_file *f, struct error *error)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     if (s->down || f->node == NULL)
-        return leave(s, stale(f, error));
+        return sim_disk_leave(s, stale(f, error));
     if (f->node->locked_by != NULL && f->node->locked_by != f)
-        return leave(s, error_set(error, ERR_LOCKED, "lock %s", f->path));
+        return sim_disk_leave(s, error_set(error, ERR_LOCKED, "lock %s", f->path));
     f->node->locked_by = f;
-    return leave(s, ERR_OK);
+    return sim_disk_leave(s, ERR_OK);
 }
 
 static const struct disk_ops sim_ops = {
@@ -492,7 +492,7 @@ static void count_links(struct node *dir)
 
 void sim_disk_crash(struct disk *d, struct prng *rng)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     sim_disk_survive_names(s, rng);
     /* In an order that depends on the seed only: nodes are listed by age. */
     for (struct node *node = s->nodes; node != NULL; node = node->next) {
@@ -507,47 +507,47 @@ void sim_disk_crash(struct disk *d, struct prng *rng)
     s->root->links = 1;
     count_links(s->root);
     reboot(s);
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 void sim_disk_kill(struct disk *d)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     reboot(s);
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 void sim_disk_crash_after(struct disk *d, uint64_t n)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     s->crash_armed = true;
     s->crash_left = n;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 bool sim_disk_down(struct disk *d)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     bool down = s->down;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
     return down;
 }
 
 void sim_disk_fail_next(struct disk *d, enum sim_disk_op op, enum err err, uint64_t skip)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     s->fail_armed = true;
     s->fail_op = op;
     s->fail_err = err;
     s->fail_skip = skip;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 enum sim_disk_op sim_disk_failed(struct disk *d)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     enum sim_disk_op failed = s->failed;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
     return failed;
 }
 
@@ -558,131 +558,31 @@ const char *sim_disk_op_name(enum sim_disk_op op)
 
 void sim_disk_set_pace(struct disk *d, void (*pace)(void *ctx, enum sim_disk_op op), void *ctx)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     s->pace = pace;
     s->pace_ctx = ctx;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 void sim_disk_set_meanwhile(struct disk *d, void (*meanwhile)(void *ctx), void *ctx)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     s->meanwhile = meanwhile;
     s->meanwhile_ctx = ctx;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 void sim_disk_set_capacity(struct disk *d, uint64_t bytes)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     s->capacity = bytes;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
 }
 
 uint64_t sim_disk_used(struct disk *d)
 {
-    struct sim *s = enter(d);
+    struct sim *s = sim_disk_enter(d);
     uint64_t used = s->used;
-    (void)leave(s, ERR_OK);
+    (void)sim_disk_leave(s, ERR_OK);
     return used;
-}
-
-uint64_t sim_disk_count(struct disk *d, enum sim_disk_op op)
-{
-    struct sim *s = enter(d);
-    uint64_t count = s->counts[op];
-    (void)leave(s, ERR_OK);
-    return count;
-}
-
-uint64_t sim_disk_changes(struct disk *d)
-{
-    struct sim *s = enter(d);
-    uint64_t changes = s->changes;
-    (void)leave(s, ERR_OK);
-    return changes;
-}
-
-/* The folder of a path, made durably when missing, and the last part of the path. */
-static struct node *make_parent(struct sim *s, const char *path, char **leaf_out)
-{
-    for (size_t i = 1; path[i] != '\0'; i++) {
-        if (path[i] != '/' || path[i - 1] == '/')
-            continue;
-        char *prefix = span_dup(span_make(path, i)), *leaf;
-        struct node *dir = sim_disk_find_parent(s, prefix, &leaf);
-        if (leaf[0] != '\0' && sim_disk_names_get(&dir->names_now, leaf) == NULL) {
-            sim_disk_move_name(s, sim_disk_node_new(s, true), NULL, NULL, dir, leaf);
-            sim_disk_persist_names(s, dir);
-        }
-        mem_free(leaf);
-        mem_free(prefix);
-    }
-    return sim_disk_find_parent(s, path, leaf_out);
-}
-
-void sim_disk_put(struct disk *d, const char *path, struct span bytes)
-{
-    struct sim *s = enter(d);
-    char *leaf;
-    struct node *dir = make_parent(s, path, &leaf);
-    struct node *node = sim_disk_names_get(&dir->names_now, leaf);
-    if (node == NULL) {
-        node = sim_disk_node_new(s, false);
-        sim_disk_move_name(s, node, NULL, NULL, dir, leaf);
-        sim_disk_persist_names(s, dir);
-    }
-    sim_disk_file_resize(s, node, 0);
-    sim_disk_file_write(s, node, 0, bytes.ptr, bytes.len);
-    sim_disk_file_persist(node);
-    mem_free(leaf);
-    (void)leave(s, ERR_OK);
-}
-
-bool sim_disk_get(struct disk *d, const char *path, struct buf *out)
-{
-    struct sim *s = enter(d);
-    struct node *node = sim_disk_find(s, path);
-    bool found = node != NULL && !node->is_dir;
-    if (found && node->now.len > 0)
-        buf_append(out, node->now.ptr, node->now.len);
-    (void)leave(s, ERR_OK);
-    return found;
-}
-
-void sim_disk_damage(struct disk *d, const char *path, uint64_t at, struct span bytes)
-{
-    struct sim *s = enter(d);
-    struct node *node = sim_disk_find(s, path);
-    ASSERT(node != NULL && at + bytes.len <= node->now.len);
-    sim_disk_image_write(&node->now, at, bytes.ptr, bytes.len);
-    sim_disk_image_write(&node->then, at, bytes.ptr, bytes.len);
-    (void)leave(s, ERR_OK);
-}
-
-static void copy_dir(struct sim *to_sim, struct node *to, const struct node *from)
-{
-    for (size_t i = 0; i < from->names_now.n; i++) {
-        const struct name *name = &from->names_now.items[i];
-        struct node *node = sim_disk_node_new(to_sim, name->node->is_dir);
-        sim_disk_move_name(to_sim, node, NULL, NULL, to, name->text);
-        if (node->is_dir) {
-            copy_dir(to_sim, node, name->node);
-        } else {
-            sim_disk_image_copy(&node->now, &name->node->now);
-            sim_disk_image_copy(&node->then, &name->node->now);
-            to_sim->used += node->now.len;
-        }
-    }
-}
-
-struct disk *sim_disk_copy(struct disk *d, uint64_t seed)
-{
-    struct disk *copy = sim_disk_new(seed);
-    struct sim *s = enter(d), *to = (struct sim *)copy;
-    to->capacity = s->capacity;
-    copy_dir(to, to->root, s->root);
-    sim_disk_persist_names(to, NULL);
-    (void)leave(s, ERR_OK);
-    return copy;
 }

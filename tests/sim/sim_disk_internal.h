@@ -79,6 +79,10 @@ struct sim {
     uint64_t counts[SIM_DISK_OPS], changes;
 };
 
+/* sim_disk.c */
+struct sim *sim_disk_enter(struct disk *d); /* takes the mutex */
+enum err sim_disk_leave(struct sim *s, enum err err);
+
 /* sim_disk_state.c; under the mutex */
 
 /* bytes NULL: zeros. */

@@ -1114,6 +1114,92 @@ TEST(held_pushes_are_let_in_when_there_is_room)
     broker_stop(&b);
 }
 
+static void put_push(struct buf *out, size_t payload)
+{
+    buf_puts(out, "{\"items\":[{\"queue\":\"q\",\"payload\":\"");
+    for (size_t i = 0; i < payload; i++)
+        buf_putc(out, 'x');
+    buf_puts(out, "\"}]}");
+}
+
+static void *push_large(void *ctx)
+{
+    struct late_push *p = ctx;
+    struct http_client c = http_client_open(http_server_port(p->broker->http));
+    struct buf body = BUF_INIT;
+    put_push(&body, 300000);
+    struct http_reply r = http_client_call(&c, "POST", PUSH, buf_span(&body));
+    p->status = r.status;
+    http_reply_deinit(&r);
+    buf_deinit(&body);
+    http_client_close(&c);
+    return NULL;
+}
+
+/* Method: one large push fills the room, the next is held; a small one gets to the node all the same. */
+TEST(a_small_push_does_not_stand_in_line)
+{
+    struct broker b;
+    pthread_t threads[3];
+    struct late_push pushes[3];
+    broker_start(
+        &b, &(struct setup){.manual = true, .admit_max_bytes = 400000, .admit_hold_ms = 60000});
+    for (unsigned i = 0; i < 3; i++) {
+        pushes[i] = (struct late_push){.broker = &b};
+        uint64_t before = node_queued_bytes(b.node);
+        CHECK_EQ(pthread_create(&threads[i], NULL, i < 2 ? push_large : push_late, &pushes[i]), 0);
+        if (i == 1)
+            usleep(100000); /* into the line */
+        while (i != 1 && node_queued_bytes(b.node) == before)
+            usleep(1000);
+    }
+    CHECK_EQ(http_server_inflight(b.http), 2);
+    for (unsigned i = 0; i < 3000 && http_server_inflight(b.http) + node_queued_bytes(b.node) > 0;
+         i++) {
+        pump(&b);
+        usleep(2000);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ(pushes[i].status, 201);
+    }
+    broker_stop(&b);
+}
+
+/* Goal: a body without a length counts as it comes, and past a quarter above the limit no more. */
+TEST(a_body_without_a_length_is_admitted_as_it_comes)
+{
+    struct broker b;
+    pthread_t thread;
+    struct late_push large = {.broker = &b};
+    broker_start(&b, &(struct setup){.manual = true, .admit_max_bytes = 400000});
+    CHECK_EQ(pthread_create(&thread, NULL, push_large, &large), 0);
+    while (node_queued_bytes(b.node) == 0)
+        usleep(1000);
+    struct http_client c = broker_connect(&b);
+    struct buf body = BUF_INIT, out = BUF_INIT;
+    put_push(&body, 250000);
+    buf_printf(&out,
+               "POST /api/v1/push HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n",
+               body.len);
+    buf_put_span(&out, buf_span(&body));
+    buf_puts(&out, "\r\n0\r\n\r\n");
+    CHECK(http_client_send(&c, buf_span(&out)));
+    struct http_reply r = http_client_read(&c, false);
+    CHECK_EQ(r.status, 429);
+    http_reply_deinit(&r);
+    for (unsigned i = 0; i < 3000 && http_server_inflight(b.http) > 0; i++) {
+        pump(&b);
+        usleep(2000);
+    }
+    pthread_join(thread, NULL);
+    CHECK_EQ(large.status, 201);
+    buf_deinit(&body);
+    buf_deinit(&out);
+    http_client_close(&c);
+    broker_stop(&b);
+}
+
 TEST(a_push_is_not_held_for_ever)
 {
     struct broker b;

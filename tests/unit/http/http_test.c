@@ -127,7 +127,7 @@ static void aborted(void *ctx, struct http_request *r)
     pthread_mutex_unlock(&app->lock);
 }
 
-static void app_start(struct app *app, unsigned threads)
+static void app_start_at(struct app *app, unsigned threads, unsigned least_bytes_s)
 {
     struct error error = {0};
     *app = (struct app){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -141,8 +141,13 @@ static void app_start(struct app *app, unsigned threads)
                              .ctx = app,
                              .idle_timeout_s = 2,
                              .progress_timeout_s = 1,
-                             .least_bytes_s = 1};
+                             .least_bytes_s = least_bytes_s};
     CHECK_EQ(http_server_start(&o, &app->server, &error), ERR_OK);
+}
+
+static void app_start(struct app *app, unsigned threads)
+{
+    app_start_at(app, threads, 1);
 }
 
 static struct http_client app_connect(struct app *app)
@@ -439,6 +444,57 @@ TEST(ambiguous_lengths_are_refused)
     CHECK_EQ(app.admitted, 0);
 }
 
+/* Goal: what two readers of the same bytes could take for different requests is none. */
+TEST(malformed_requests_are_refused)
+{
+#define BYTES(text)                                                                                \
+    {                                                                                              \
+        (const uint8_t *)(text), sizeof(text) - 1                                                  \
+    }
+    static const struct span requests[] = {
+        BYTES("GET /echo\0/x HTTP/1.1\r\nHost: x\r\n\r\n"),
+        BYTES("GET /echo\0?x=1 HTTP/1.1\r\nHost: x\r\n\r\n"),
+        BYTES("GET /echo?x=\0&y=1 HTTP/1.1\r\nHost: x\r\n\r\n"),
+        BYTES("GET /a b HTTP/1.1\r\nHost: x\r\n\r\n"),
+        BYTES("GET /a\tb HTTP/1.1\r\nHost: x\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost: x\0y\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost: x\0y\r\nX-Y: 1\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nX\0Y: x\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost: x\r\n\0Content-Length: 5\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\n\0Content-Length: 5\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost: x\r\n y\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost: a\rb\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost : x\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\n Host: x\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\r\n: x\r\n\r\n"),
+        BYTES("GET /echo HTTP/1.1\nHost: x\n\n"),
+        BYTES("GET /echo HTTP/1.1\r\nHost: x\n\r\n"),
+    };
+#undef BYTES
+    struct app app;
+    app_start(&app, 2);
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        struct http_client c = app_connect(&app);
+        CHECK(http_client_send(&c, requests[i]));
+        struct http_reply r = http_client_read(&c, false);
+        if (r.status != 400)
+            print_error("request %zu: %u\n", i, r.status);
+        CHECK_EQ(r.status, 400);
+        http_reply_deinit(&r);
+        while (http_client_fill(&c)) { /* closed in the end */
+        }
+        http_client_close(&c);
+    }
+    struct http_client c = app_connect(&app);
+    CHECK(http_client_send(&c, SPAN_LIT("GET /x?a=1&b HTTP/1.1\r\nEmpty:\r\nX-Test: \ta \xff\t\r\n"
+                                        "Blank: \r\n\r\n")));
+    check_reply(http_client_read(&c, false), 429, "0 [/x] [a=1&b] [a \xff]");
+    CHECK(http_client_send(&c, SPAN_LIT("GET /x HTTP/1.0\r\n\r\n"))); /* no header at all */
+    check_reply(http_client_read(&c, false), 429, "0 [/x] [] []");
+    http_client_close(&c);
+    http_server_stop(app.server);
+}
+
 TEST(large_headers_are_431)
 {
     struct app app;
@@ -606,6 +662,65 @@ TEST(a_slow_body_that_goes_on_is_read)
     usleep(1300000);
     check_reply(http_client_call(&c, "POST", "/echo", SPAN_LIT("on")), 200, "on");
     CHECK(http_client_at_end(&c)); /* and then idle for too long */
+    http_client_close(&c);
+    http_server_stop(app.server);
+}
+
+/* Goal: a byte now and then does not keep a connection. */
+TEST(headers_that_do_not_end_close_the_connection)
+{
+    struct app app;
+    app_start(&app, 2);
+    struct http_client c = app_connect(&app);
+    CHECK(http_client_send(&c, SPAN_LIT("GET /x HTTP/1.1\r\nX-")));
+    unsigned sent = 0;
+    while (sent < 100 && http_client_send(&c, SPAN_LIT("y"))) {
+        sent++;
+        usleep(200000);
+    }
+    CHECK(sent < 100);
+    http_client_close(&c);
+    http_server_stop(app.server);
+}
+
+TEST(a_body_below_the_least_speed_closes_the_connection)
+{
+    struct app app;
+    app_start_at(&app, 2, 100);
+    struct http_client c = app_connect(&app);
+    CHECK(http_client_send(&c, SPAN_LIT("POST /echo HTTP/1.1\r\nHost: x\r\n"
+                                        "Content-Length: 1000\r\n\r\n")));
+    unsigned sent = 0;
+    while (sent < 100 && http_client_send(&c, SPAN_LIT("y"))) {
+        sent++;
+        usleep(200000);
+    }
+    CHECK(sent < 100);
+    http_client_close(&c);
+    http_server_stop(app.server);
+    CHECK_EQ(app.aborted, 1);
+}
+
+/* Method: more than the kernel's buffers hold, pipelined; nothing is read for longer than an answer
+ * may stand still. */
+TEST(an_answer_that_nobody_takes_closes_the_connection)
+{
+    struct app app;
+    struct buf body = BUF_INIT, out = BUF_INIT;
+    app_start(&app, 2);
+    fill(&body, BODY_MAX);
+    buf_printf(&out, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %u\r\n\r\n", BODY_MAX);
+    buf_put_span(&out, buf_span(&body));
+    struct http_client c = app_connect(&app);
+    int small = 4096;
+    CHECK_EQ(setsockopt(c.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+    CHECK(http_client_send(&c, buf_span(&out)));
+    sleep(4);
+    struct http_reply r = http_client_read(&c, false);
+    CHECK_EQ(r.status, 0); /* it did not come whole */
+    http_reply_deinit(&r);
+    buf_deinit(&body);
+    buf_deinit(&out);
     http_client_close(&c);
     http_server_stop(app.server);
 }
