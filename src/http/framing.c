@@ -4,7 +4,8 @@
  *
  * It replaces each colon and line end by NULs and hands out pointers into its buffer. So in a
  * well-formed request, with a CRLF behind each line, each text begins at a known distance from the
- * end of the one before; whatever was cut off, folded or ended otherwise leaves a gap. */
+ * end of the one before; whatever was cut off, folded or ended otherwise leaves a gap. (Behind the
+ * last header a single bare LF may go unseen: what follows the empty line is not ours to know.) */
 #include "http/framing.h"
 
 #include <microhttpd.h>
