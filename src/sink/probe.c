@@ -161,6 +161,7 @@ bool sink_bucket_attempt(struct op *op, unsigned code, struct span error)
     pthread_mutex_lock(&s->lock);
     sink_counters_request(&s->counters, f.op, code);
     s->bucket.checked_at = clock_wall_us(s->options.clock) / 1000 * 1000;
+    s->bucket.tried_us = sink_now(s);
     if (!is_abort)
         buf_reset(&op->told);
     if (!is_abort && error.len > 0) {

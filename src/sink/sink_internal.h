@@ -203,9 +203,11 @@ struct sink {
         struct buf error;
         bool logged;        /* the error: once at least, or left out for the limit */
         int64_t checked_at; /* wall; 0 never */
+        int64_t tried_us;   /* the same moment, monotonic */
         bool has_answered;  /* anything, with an HTTP status */
     } bucket;
     struct {
+        bool again;         /* one that is not the start's is on its way */
         bool bare;          /* the HEAD gave no reason: a LIST is asked */
         bool no_reason_yet; /* nor did anything before it */
         unsigned head_code; /* of the HEAD before the LIST */

@@ -1,6 +1,6 @@
 /* What a tenant's sink does beside its queues: it probes the bucket before anything else, lists the
  * queues, keeps its presence row and gives queues back (spec/sink.md 1, 6), and leaves when every
- * task has ended.
+ * task has ended. It probes again when the bucket is in trouble and no queue is about to ask.
  *
  * Run by one worker at a time. It is called with the lock and lets go of it for whatever touches
  * node or bucket. */
@@ -11,6 +11,8 @@
 
 #define PROBE_WAIT_US 1000000
 #define PROBE_WAIT_MAX_US 60000000
+/* A step waits no longer than this between two attempts: behind it nobody is about to make one. */
+#define LOOK_AGAIN_US (PROBE_WAIT_MAX_US / 4 * 5)
 #define LEAVE_US 10000000
 #define BEAT_LIMIT 1000
 
@@ -51,6 +53,32 @@ static int64_t doubled(unsigned failures, int64_t first, int64_t max)
     return wait > max ? max : wait;
 }
 
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The queue that met a trouble may be gone or held elsewhere, and then nothing would ever show that it is over: the
+ * sink looks itself. */
+static int64_t look_again_us(const struct sink *s)
+{
+    bool trouble = s->bucket.reachable == 0 || s->bucket.error.len > 0;
+
+    return trouble && !s->probe.again ? s->bucket.tried_us + LOOK_AGAIN_US : INT64_MAX;
+}
+
+static int64_t run_due(const struct sink *s)
+{
+    int64_t due = earlier(s->unit.list_us, look_again_us(s));
+
+    if (s->draining) {
+        if (s->unit.in_flight) /* also when every task has ended: one batch at a time */
+            return INT64_MAX;
+        return sink_tasks_ended(s) ? 0 : s->unit.next_us;
+    }
+    return s->unit.in_flight ? due : earlier(due, s->unit.next_us);
+}
+
 int64_t sink_unit_due(const struct sink *s)
 {
     if (s->unit.inbox_first != NULL)
@@ -61,11 +89,7 @@ int64_t sink_unit_due(const struct sink *s)
             return 0;
         return s->unit.in_flight ? INT64_MAX : s->unit.next_us;
     case UNIT_RUN:
-        if (s->unit.in_flight) /* also when every task has ended: one batch at a time */
-            return s->draining ? INT64_MAX : s->unit.list_us;
-        if (s->draining && sink_tasks_ended(s))
-            return 0;
-        return s->draining || s->unit.next_us < s->unit.list_us ? s->unit.next_us : s->unit.list_us;
+        return run_due(s);
     case UNIT_LEAVE:
         return s->unit.in_flight ? INT64_MAX : s->unit.next_us;
     case UNIT_ENDED:
@@ -112,6 +136,18 @@ static void probe_answer(struct sink *s, const struct op *op)
         break;
     }
     s->unit.in_flight = false;
+}
+
+static void look_again(struct sink *s)
+{
+    s->probe.again = true;
+    sink_probe_begin(s);
+}
+
+static void look_again_answer(struct sink *s, const struct op *op)
+{
+    if (s->draining || sink_probe_answer(s, op) != PROBE_ASKS)
+        s->probe.again = false;
 }
 
 /* --- listing: queues=* --- */
@@ -338,6 +374,10 @@ static void begin_leaving(struct sink *s)
 
 static void answer(struct sink *s, struct op *op)
 {
+    if (s->probe.again && (op->kind == OP_PROBE || op->kind == OP_PROBE_LIST)) {
+        look_again_answer(s, op);
+        return;
+    }
     s->unit.in_flight = false;
     switch (op->kind) {
     case OP_PROBE:
@@ -384,6 +424,8 @@ void sink_unit_run(struct sink *s)
             begin_leaving(s);
         else if (!s->draining && s->unit.list_us <= sink_now(s))
             list(s);
+        else if (!s->draining && look_again_us(s) <= sink_now(s))
+            look_again(s);
         else if (!s->unit.in_flight)
             beat(s);
         break;

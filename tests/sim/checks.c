@@ -55,7 +55,7 @@ void check_run(size_t check, const struct world_options *options, struct world_r
     ours.instances = WORLD_INSTANCES_MAX;
     ours.queues = WORLD_QUEUES_MAX;
     world_init(&w, &ours, out);
-    w.calm = w.one_by_one = true;
+    w.calm = w.one_by_one = w.store.prompt = true;
     w.setup = (struct sink_setup){.ttl_ms = TTL_MS,
                                   .window_ms = 2000,
                                   .guard_ms = 100,

@@ -35,6 +35,18 @@ static void check_away(struct story *s, enum sim_outage outage)
     check_buffers(s);
 }
 
+/* Also of one that has nothing to ship any more: it looks itself. */
+static bool all_reachable(const struct story *s)
+{
+    for (unsigned n = 0; n < WORLD_INSTANCES_MAX; n++) {
+        struct instance *i = &s->w->instances[n];
+        if (instance_alive(i) && !(instance_status_has(i, "\"reachable\":true") &&
+                                   instance_status_has(i, "\"error\":null,\"name\":\"lake\"")))
+            return false;
+    }
+    return true;
+}
+
 static void come_back(struct story *s, enum sim_outage outage)
 {
     struct world *w = s->w;
@@ -43,14 +55,17 @@ static void come_back(struct story *s, enum sim_outage outage)
     w->store.outage = OUTAGE_NONE;
     s->push_every_us = 0;
     int64_t from = w->clock.mono;
-    int64_t limit = CATCH_UP + (outage == OUTAGE_HANG ? SIM_BUCKET_HANG_US : 0);
+    int64_t limit = CATCH_UP + (outage == OUTAGE_HANG ? SIM_BUCKET_HANG_US : 0) +
+                    (w->store.prompt ? 0 : SIM_BUCKET_HICCUP_US);
+    w->store.prompt = true;
     if (!story_run_until(s, limit, story_shipped))
         world_fail(w, "not everything is shipped %.0f s after the bucket is back",
                    (double)limit / 1e6);
     story_note(s, " %zu records, %llu KiB buffered at most, caught up after %.1f s;", w->ledger.n,
                (unsigned long long)s->buffered_most >> 10, (double)(w->clock.mono - from) / 1e6);
-    if (w->result->ok && !instance_status_has(s->a, "\"reachable\":true"))
-        world_fail(w, "the bucket is back and not reachable");
+    int64_t left = from + limit - w->clock.mono;
+    if (!story_run_until(s, left < 0 ? 0 : left, all_reachable))
+        world_fail(w, "the bucket is back, and a sink shows trouble");
     story_end(s);
 }
 
@@ -164,7 +179,7 @@ static void boot_503(struct story *s)
     at_boot(s, OUTAGE_503);
 }
 
-/* Two thirds of all requests go wrong, half of these after they took effect or before. */
+/* Two thirds of all requests go wrong, half of these after they took effect or before; some hang. */
 static void outage_flaky(struct story *s)
 {
     struct world *w = s->w;
@@ -173,6 +188,7 @@ static void outage_flaky(struct story *s)
     s->push_every_us = US_PER_SEC / 2;
     s->free_most = WORLD_QUEUES_MAX;
     story_start(s, s->a);
+    w->store.prompt = false;
     if (w->result->ok)
         s->a->bucket->fault_percent = 66;
     story_run_for(s, 600 * US_PER_SEC);
@@ -180,6 +196,38 @@ static void outage_flaky(struct story *s)
         world_fail(w, "no PUT was repeated behind a lost answer");
     if (w->result->ok)
         s->a->bucket->fault_percent = 0;
+    come_back(s, OUTAGE_NONE);
+}
+
+static bool a_failed(const struct story *s)
+{
+    return instance_status_has(s->a, "\"state\":\"failed\"");
+}
+
+static bool a_sees_b(const struct story *s)
+{
+    return instance_status_has(s->a, "\"heldBy\":\"sim-2/node-2\"");
+}
+
+/* The queue that met the outage goes elsewhere while it ends: the first sink has no reason left to ask for anything. */
+static void outage_moved(struct story *s)
+{
+    struct world *w = s->w;
+    w->queues = 1;
+    story_open(s);
+    s->push_every_us = US_PER_SEC / 2;
+    world_push(w, 0, 1);
+    story_start(s, s->a);
+    story_run_for(s, TTL);
+    story_start(s, s->b);
+    w->store.outage = OUTAGE_401;
+    w->result->outages++;
+    story_expect(s, TTL, a_failed, "fails after");
+    story_freeze(s, s->a, 2 * TTL);
+    w->store.outage = OUTAGE_NONE;
+    story_expect(s, 4 * TTL, a_sees_b, "held elsewhere after");
+    if (w->result->ok && !instance_status_has(s->a, "\"reachable\":false"))
+        world_fail(w, "a sink that asked for nothing knows that the bucket is back");
     come_back(s, OUTAGE_NONE);
 }
 
@@ -194,6 +242,7 @@ static const struct check checks[] = {
     {"outage-403", CHECK_OUTAGE, outage_403},
     {"outage-no-bucket", CHECK_OUTAGE, outage_no_bucket},
     {"outage-flaky", CHECK_OUTAGE, outage_flaky},
+    {"outage-moved", CHECK_OUTAGE, outage_moved},
     {"boot-no-answer", CHECK_OUTAGE, boot_no_answer},
     {"boot-hang", CHECK_OUTAGE, boot_hang},
     {"boot-403", CHECK_OUTAGE, boot_403},

@@ -261,7 +261,6 @@ static void lone_push(struct story *s)
     struct world *w = s->w;
     int64_t most = ((int64_t)w->setup.window_ms + w->setup.guard_ms) * 1000 + 3 * US_PER_SEC;
     w->queues = 1;
-    w->store.prompt = true;
     w->setup.ttl_ms = 10 * TTL_MS; /* refreshes of the lease are far apart */
     story_open(s);
     s->push_every_us = 0;

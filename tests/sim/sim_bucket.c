@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define HICCUP_MAX_US 60000000 /* one request in fifty hangs for up to this long */
-#define LATE_MAX_US 200000000  /* bytes without a client land within this */
+#define LATE_MAX_US 200000000 /* bytes without a client land within this */
 
 #define RANDOM_FATES 4u /* REFUSED_503 .. LATE: what a store that is up may do */
 #define WILD_FATES 6u   /* .. DAMAGED, when it is wild; FORGOTTEN too in the middle of an upload */
@@ -146,7 +145,7 @@ void sim_bucket_decide(struct sim_bucket *b, struct sim_bucket_job *job)
         if (prng_chance(b->prng, b->fault_percent))
             job->fate = draw_fate(b, job);
         if (!b->store->prompt && prng_chance(b->prng, 2))
-            job->due += (int64_t)prng_below(b->prng, HICCUP_MAX_US);
+            job->due += (int64_t)prng_below(b->prng, SIM_BUCKET_HICCUP_US);
         break;
     case OUTAGE_NO_ANSWER:
         job->fate = FATE_NO_ANSWER;

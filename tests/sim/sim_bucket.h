@@ -26,13 +26,14 @@ enum sim_outage {
 };
 
 #define SIM_BUCKET_HANG_US INT64_C(120000000)
+#define SIM_BUCKET_HICCUP_US INT64_C(60000000) /* one request in fifty hangs for up to this long */
 
 const char *sim_outage_name(enum sim_outage outage);
 
 struct sim_bucket_store { /* survives crashes */
     struct omap *objects;
     enum sim_outage outage;
-    bool prompt;               /* while it is up no request hangs for long */
+    bool prompt;               /* while it is up no request hangs */
     struct sim_late_put *late; /* bytes on their way whose client is gone */
     size_t n_late, cap_late;
     bool violated;

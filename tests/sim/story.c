@@ -1,5 +1,6 @@
 /* Stories run without random faults, on a fixed course. Times are virtual; a bound is what the rules
- * add up to, at least, and what was measured is told (world_result.note). */
+ * add up to, at least, and what was measured is told (world_result.note). A request takes up to 0.2 s:
+ * one that hangs for a minute, as in worlds, would make any bound a matter of luck. */
 #include "sim/story.h"
 
 #include <stdarg.h>

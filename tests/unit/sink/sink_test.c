@@ -311,6 +311,36 @@ TEST(reachable_follows_the_attempts)
     world_deinit(&w);
 }
 
+/* Goal: a sink whose queue went to another, and one whose queue is gone, find out that the bucket is back. */
+TEST(trouble_does_not_outlive_the_queue_that_met_it)
+{
+    struct world w;
+    world_init(&w, 63);
+    start_sink(&w, 0, AT_S3);
+    push(&w, "orders");
+    pass(&w, 20 * SEC);
+    start_sink(&w, 1, AT_S3);
+    pass(&w, 5 * SEC);
+    w.models[0]->code = 403;
+    w.models[0]->error = "status 403: AccessDenied";
+    push(&w, "orders");
+    pass(&w, 30 * SEC);
+    STATUS(&w, 0, "\"reachable\":false");
+    STATUS(&w, 1, "\"ownedHere\":true");
+    w.models[0]->code = 200;
+    uint64_t asked = requests(&w, "head");
+    pass(&w, 30 * SEC);
+    STATUS(&w, 0, "\"reachable\":false");
+    CHECK_EQ(requests(&w, "head"), asked);
+    pass(&w, 100 * SEC);
+    STATUS(&w, 0, "\"reachable\":true");
+    STATUS(&w, 0, "\"error\":null,\"name\":\"lake\"");
+    STATUS(&w, 0, "\"heldBy\":\"two/node-1\"");
+    pass(&w, 200 * SEC);
+    CHECK_EQ(requests(&w, "head"), asked + 1); /* and asks no more */
+    world_deinit(&w);
+}
+
 TEST(a_drain_releases_leases_and_presence)
 {
     struct world w;
