@@ -191,9 +191,14 @@ class Batches:
 
     def next(self, size=None):
         with self.lock:
-            return [self.item() for _ in range(size or self.random.choice([1, 1, 2, 5, 20, self.largest]))]
+            return [self.make() for _ in range(size or self.random.choice([1, 1, 2, 5, 20, self.largest]))]
 
     def item(self, queue=None, partition=None, payload=None):
+        with self.lock:
+            return self.make(queue, partition, payload)
+
+    def make(self, queue=None, partition=None, payload=None):
+        """One item; the lock is held: no two have one id."""
         queue = self.random.choice(self.queues) if queue is None else queue
         partition = self.random.choice(self.partitions(queue)) if partition is None else partition
         self.made += 1
