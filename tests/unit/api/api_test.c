@@ -1064,6 +1064,7 @@ struct late_push {
     struct broker *broker;
     unsigned status;
     int64_t took_ms;
+    atomic_bool ended;
 };
 
 static void *push_late(void *ctx)
@@ -1078,7 +1079,20 @@ static void *push_late(void *ctx)
     p->took_ms = now_ms() - start;
     http_reply_deinit(&r);
     http_client_close(&c);
+    atomic_store(&p->ended, true);
     return NULL;
+}
+
+/* Pumps until all have their answers. One that was held is nowhere to be counted for a moment when
+ * it is let in: only the clients know. */
+static void pump_until_ended(struct broker *b, struct late_push *pushes, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        while (!atomic_load(&pushes[i].ended)) {
+            pump(b);
+            usleep(2000);
+        }
+    }
 }
 
 /* Method: one push fills the node, four more are held; pumping the node lets them in one after
@@ -1098,11 +1112,7 @@ TEST(held_pushes_are_let_in_when_there_is_room)
     }
     usleep(100000);
     CHECK_EQ(http_server_inflight(b.http), 1);
-    for (unsigned i = 0; i < 3000 && http_server_inflight(b.http) + node_queued_bytes(b.node) > 0;
-         i++) {
-        pump(&b);
-        usleep(2000);
-    }
+    pump_until_ended(&b, pushes, 5);
     for (unsigned i = 0; i < 5; i++) {
         pthread_join(threads[i], NULL);
         CHECK_EQ(pushes[i].status, 201);
@@ -1133,6 +1143,7 @@ static void *push_large(void *ctx)
     http_reply_deinit(&r);
     buf_deinit(&body);
     http_client_close(&c);
+    atomic_store(&p->ended, true);
     return NULL;
 }
 
@@ -1154,11 +1165,7 @@ TEST(a_small_push_does_not_stand_in_line)
             usleep(1000);
     }
     CHECK_EQ(http_server_inflight(b.http), 2);
-    for (unsigned i = 0; i < 3000 && http_server_inflight(b.http) + node_queued_bytes(b.node) > 0;
-         i++) {
-        pump(&b);
-        usleep(2000);
-    }
+    pump_until_ended(&b, pushes, 3);
     for (unsigned i = 0; i < 3; i++) {
         pthread_join(threads[i], NULL);
         CHECK_EQ(pushes[i].status, 201);
@@ -1188,10 +1195,7 @@ TEST(a_body_without_a_length_is_admitted_as_it_comes)
     struct http_reply r = http_client_read(&c, false);
     CHECK_EQ(r.status, 429);
     http_reply_deinit(&r);
-    for (unsigned i = 0; i < 3000 && http_server_inflight(b.http) > 0; i++) {
-        pump(&b);
-        usleep(2000);
-    }
+    pump_until_ended(&b, &large, 1);
     pthread_join(thread, NULL);
     CHECK_EQ(large.status, 201);
     buf_deinit(&body);
