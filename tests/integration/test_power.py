@@ -241,8 +241,11 @@ class Campaign:
         print(judged.summary(), f"{self.cuts} cuts", f"repeated: {self.repeated}")
 
 
+CAMPAIGN_DISK = 1 << 30  # sparse; records stay, and a quick machine pushes some 150 MB of them in the whole of it
+
+
 def cut_again_and_again(env, kinds, bucket_too):
-    with faults.power_disk(env.dir) as disk:
+    with faults.power_disk(env.dir, size=CAMPAIGN_DISK) as disk:
         campaign = Campaign(env, disk, bucket_too)
         campaign.broker.start(**campaign.life_settings())
         for kind in kinds:
