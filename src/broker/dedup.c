@@ -261,7 +261,7 @@ static void drop_buckets(struct state *s, unsigned c, uint32_t from, uint32_t to
     struct span from_key = span_make(first, sizeof(first)), to_key = span_make(end, sizeof(end));
     state_read_lock(s);
     struct state_iter *it = state_iter_new(s, from_key, to_key);
-    bool any = state_iter_valid(it) && span_cmp(state_iter_key(it), to_key) < 0;
+    bool any = state_iter_valid(it);
     state_iter_free(it);
     state_read_unlock(s);
     if (!any)

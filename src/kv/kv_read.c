@@ -127,15 +127,12 @@ static void prefix_cut(struct kv_reader *r, struct kv_op_result *result, struct 
 
 /* Goes through the rows from the iterator on; key_at: where the row's own key begins. */
 static enum err prefix_rows(struct kv_reader *r, const struct kv_op *op,
-                            struct kv_op_result *result, struct state_iter *it, struct span prefix,
-                            size_t key_at)
+                            struct kv_op_result *result, struct state_iter *it, size_t key_at)
 {
     size_t cap = 0;
     for (; state_iter_valid(it); state_iter_next(it)) {
         struct span key = state_iter_key(it);
         struct kv_row row = {0};
-        if (!span_starts_with(key, prefix))
-            return ERR_OK;
         if (kv_row_decode(state_iter_value(it), &row) != ERR_OK)
             return error_set(r->error, ERR_CORRUPT, "a KV row does not decode");
         met(r, row.expires_at);
@@ -149,7 +146,7 @@ static enum err prefix_rows(struct kv_reader *r, const struct kv_op *op,
         }
         r->steps--;
     }
-    if (state_iter_spent(it) && span_starts_with(state_iter_key(it), prefix))
+    if (state_iter_spent(it))
         prefix_cut(r, result, span_sub(state_iter_key(it), key_at, state_iter_key(it).len));
     return state_iter_error(it, r->error);
 }
@@ -165,7 +162,7 @@ static enum err read_prefix(struct kv_reader *r, const struct kv_op *op,
     kv_key_behind(&end, buf_span(&prefix));
     struct state_iter *it =
         state_iter_new_bounded(r->s, buf_span(&start), buf_span(&end), &r->steps);
-    enum err err = prefix_rows(r, op, result, it, buf_span(&prefix), prefix.len - op->key.len);
+    enum err err = prefix_rows(r, op, result, it, prefix.len - op->key.len);
     state_iter_free(it);
     buf_deinit(&prefix);
     buf_deinit(&start);

@@ -49,32 +49,29 @@ enum err kv_size(struct state *s, const struct tenant_id *tenant, struct span ns
 
 /* --- namespaces --- */
 
-static enum err list_from(struct state_iter *it, struct span tenant, struct buf *after,
-                          size_t limit, kv_namespace_fn fn, void *ctx, bool *more_out,
-                          struct error *error)
+static enum err list_from(struct state_iter *it, struct buf *after, size_t limit,
+                          kv_namespace_fn fn, void *ctx, bool *more_out, struct error *error)
 {
     size_t n = 0;
     *more_out = false;
     for (; state_iter_valid(it); state_iter_next(it), n++) {
         struct span key = state_iter_key(it);
         struct kv_size size;
-        if (!span_starts_with(key, tenant))
-            return ERR_OK;
         if (n == limit) {
             *more_out = true;
             return ERR_OK;
         }
         TRY(decode(state_iter_value(it), &size, error));
-        struct span ns = span_sub(key, tenant.len, key.len);
+        struct span ns = span_sub(key, KV_NAMESPACE_AT, key.len);
         fn(ctx, ns, &size);
         buf_reset(after);
         buf_put_span(after, ns);
     }
-    struct span stopped = state_iter_key(it);
-    if (state_iter_spent(it) && span_starts_with(stopped, tenant)) {
+    if (state_iter_spent(it)) {
+        struct span stopped = state_iter_key(it);
         *more_out = true;
         buf_reset(after);
-        buf_put_span(after, span_sub(stopped, tenant.len, stopped.len));
+        buf_put_span(after, span_sub(stopped, KV_NAMESPACE_AT, stopped.len));
     }
     return state_iter_error(it, error);
 }
@@ -89,8 +86,7 @@ enum err kv_namespaces(struct state *s, const struct tenant_id *tenant, struct b
     buf_putc(&start, 0); /* the least key behind it: the tenant's own row is left out too */
     kv_key_behind(&end, span_make(start.ptr, KV_NAMESPACE_AT));
     struct state_iter *it = state_iter_new_bounded(s, buf_span(&start), buf_span(&end), &steps);
-    enum err err = list_from(it, span_make(start.ptr, KV_NAMESPACE_AT), after, limit, fn, ctx,
-                             more_out, error);
+    enum err err = list_from(it, after, limit, fn, ctx, more_out, error);
     state_iter_free(it);
     buf_deinit(&start);
     buf_deinit(&end);

@@ -290,12 +290,10 @@ static void digest_kind(struct state *s, struct sha256_stream *sum, const struct
 {
     /* The clock of the next command is at least this. */
     int64_t end = s->meta.last_clock + (s->meta.last_count > 1 ? s->meta.last_count : 1);
-    uint8_t first = (uint8_t)kind;
-    struct state_iter *it = state_iter_new(s, span_make(&first, 1), SPAN_LIT(""));
+    uint8_t first = (uint8_t)kind, behind = (uint8_t)(first + 1);
+    struct state_iter *it = state_iter_new(s, span_make(&first, 1), span_make(&behind, 1));
     for (; state_iter_valid(it); state_iter_next(it)) {
         struct span key = state_iter_key(it), value = state_iter_value(it);
-        if (key.len == 0 || key.ptr[0] != first)
-            break;
         if (row_visible(by_id, end, key, value))
             digest_row(sum, key, value);
     }
