@@ -21,18 +21,9 @@ static void put_labelled(struct view *v, enum metric_id id, const char *label, u
 
 static void put_kv_ops(struct view *v)
 {
-    static const char *const names[KV_OP_TYPES] = {
-        [KV_GET] = "get",
-        [KV_GET_MANY] = "getMany",
-        [KV_GET_PREFIX] = "getPrefix",
-        [KV_PUT] = "put",
-        [KV_PUT_IF_ABSENT] = "putIfAbsent",
-        [KV_DELETE] = "delete",
-        [KV_INCR] = "incr",
-        [KV_CHECK] = "check",
-    };
     for (size_t i = 0; i < KV_OP_TYPES; i++)
-        put_labelled(v, FAMILY_KV_OPS, names[i], atomic_load(&v->api->counters.kv_ops[i]));
+        put_labelled(v, FAMILY_KV_OPS, kv_op_name((enum kv_op_type)i),
+                     atomic_load(&v->api->counters.kv_ops[i]));
 }
 
 static void put_kv_duration(struct view *v)

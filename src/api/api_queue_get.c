@@ -122,16 +122,19 @@ static enum err look_up(struct look *l, head_fn head)
     return ERR_OK;
 }
 
-static void put_truncated(struct look *l)
-{
-    if (l->n == l->partition_count)
-        return;
-    json_key(&l->w, "partitionsTruncated");
-    json_bool(&l->w, true);
-}
-
 /* --- the three answers --------------------------------------------------------------------------
  */
+
+/* Of each of the three answers. */
+static enum err end(struct look *l)
+{
+    if (l->n != l->partition_count) {
+        json_key(&l->w, "partitionsTruncated");
+        json_bool(&l->w, true);
+    }
+    json_end_object(&l->w);
+    return ERR_OK;
+}
 
 static void put_partition(struct json_writer *w, const struct row *row)
 {
@@ -162,8 +165,17 @@ static enum err build_detail(struct api_read *r, struct buf *body)
     for (size_t i = 0; i < l->n; i++)
         put_partition(&l->w, &l->rows[i]);
     json_end_array(&l->w);
-    put_truncated(l);
-    json_end_object(&l->w);
+    return end(l);
+}
+
+/* Begins the answer of a route behind the queue's name, once it was found. */
+static enum err begin_named(struct look *l, struct buf *body)
+{
+    TRY(look_up(l, NULL));
+    json_writer_init(&l->w, body);
+    json_begin_object(&l->w);
+    json_key(&l->w, "queue");
+    json_str(&l->w, buf_span(&l->name));
     return ERR_OK;
 }
 
@@ -179,11 +191,7 @@ static enum err build_depth(struct api_read *r, struct buf *body)
 {
     struct look *l = (struct look *)r;
     struct json_writer *w = &l->w;
-    TRY(look_up(l, NULL));
-    json_writer_init(w, body);
-    json_begin_object(w);
-    json_key(w, "queue");
-    json_str(w, buf_span(&l->name));
+    TRY(begin_named(l, body));
     json_key(w, "group");
     if (l->has_group)
         json_str(w, buf_span(&l->group));
@@ -206,20 +214,14 @@ static enum err build_depth(struct api_read *r, struct buf *body)
         json_end_object(w);
     }
     json_end_array(w);
-    put_truncated(l);
-    json_end_object(w);
-    return ERR_OK;
+    return end(l);
 }
 
 static enum err build_sizes(struct api_read *r, struct buf *body)
 {
     struct look *l = (struct look *)r;
     struct json_writer *w = &l->w;
-    TRY(look_up(l, NULL));
-    json_writer_init(w, body);
-    json_begin_object(w);
-    json_key(w, "queue");
-    json_str(w, buf_span(&l->name));
+    TRY(begin_named(l, body));
     json_key(w, "partitions");
     json_begin_object(w);
     for (size_t i = 0; i < l->n; i++) {
@@ -227,9 +229,7 @@ static enum err build_sizes(struct api_read *r, struct buf *body)
         json_u64(w, l->rows[i].log_bytes);
     }
     json_end_object(w);
-    put_truncated(l);
-    json_end_object(w);
-    return ERR_OK;
+    return end(l);
 }
 
 /* Takes "/<part>" off the end of *rest, which keeps a name. */

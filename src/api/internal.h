@@ -12,8 +12,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define KV_OP_TYPES (KV_CHECK + 1)
-
 struct api {
     struct api_options options;
     struct kv_limits kv_limits;

@@ -5,29 +5,6 @@
 
 #define PRECONDITION_MAX 4096u /* of an abort's answer: longer ones come without detail */
 
-static const char *op_name(enum kv_op_type type)
-{
-    switch (type) {
-    case KV_GET:
-        return "get";
-    case KV_GET_MANY:
-        return "getMany";
-    case KV_GET_PREFIX:
-        return "getPrefix";
-    case KV_PUT:
-        return "put";
-    case KV_PUT_IF_ABSENT:
-        return "putIfAbsent";
-    case KV_DELETE:
-        return "delete";
-    case KV_INCR:
-        return "incr";
-    case KV_CHECK:
-        return "check";
-    }
-    return "";
-}
-
 void kv_put_value(struct buf *out, struct span value)
 {
     if (value.len == 0)
@@ -117,7 +94,7 @@ void kv_put_result(struct buf *out, size_t index, const struct kv_op *op,
     buf_puts(out, "{\"index\":");
     buf_put_u64(out, index);
     buf_puts(out, ",\"op\":\"");
-    buf_puts(out, op_name(op->type));
+    buf_puts(out, kv_op_name(op->type));
     buf_putc(out, '"');
     switch (op->type) {
     case KV_GET:

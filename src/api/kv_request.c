@@ -20,22 +20,11 @@ static enum err take_incr(struct kv_parse *p, struct kv_op *op)
 
 static enum err op_type(struct kv_parse *p, enum kv_op_type *out)
 {
-    static const struct {
-        const char *name;
-        enum kv_op_type type;
-    } table[] = {{"get", KV_GET},
-                 {"getMany", KV_GET_MANY},
-                 {"getPrefix", KV_GET_PREFIX},
-                 {"put", KV_PUT},
-                 {"putIfAbsent", KV_PUT_IF_ABSENT},
-                 {"delete", KV_DELETE},
-                 {"incr", KV_INCR},
-                 {"check", KV_CHECK}};
     const struct json_raw *raw = kv_given(p, KV_FIELD_OP);
-    for (size_t i = 0;
-         raw != NULL && raw->type == JSON_STRING && i < sizeof(table) / sizeof(table[0]); i++) {
-        if (json_string_is(raw->text, span_str(table[i].name))) {
-            *out = table[i].type;
+    for (size_t i = 0; raw != NULL && raw->type == JSON_STRING && i < KV_OP_TYPES; i++) {
+        enum kv_op_type type = (enum kv_op_type)i;
+        if (json_string_is(raw->text, span_str(kv_op_name(type)))) {
+            *out = type;
             return ERR_OK;
         }
     }

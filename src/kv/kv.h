@@ -26,6 +26,8 @@ enum kv_op_type {
     KV_INCR,
     KV_CHECK
 };
+#define KV_OP_TYPES (KV_CHECK + 1)
+const char *kv_op_name(enum kv_op_type type); /* of the wire: "get", ... "check" */
 
 /* Pins belong to rows of this namespace: a KV_DELETE in another one ends no pin. */
 #define KV_PIN_NAMESPACE "queen-s3"

@@ -4,6 +4,29 @@
 
 #include "base/mem.h"
 
+const char *kv_op_name(enum kv_op_type type)
+{
+    switch (type) {
+    case KV_GET:
+        return "get";
+    case KV_GET_MANY:
+        return "getMany";
+    case KV_GET_PREFIX:
+        return "getPrefix";
+    case KV_PUT:
+        return "put";
+    case KV_PUT_IF_ABSENT:
+        return "putIfAbsent";
+    case KV_DELETE:
+        return "delete";
+    case KV_INCR:
+        return "incr";
+    case KV_CHECK:
+        return "check";
+    }
+    return "";
+}
+
 const char *kv_reason_text(enum kv_reason reason)
 {
     switch (reason) {
